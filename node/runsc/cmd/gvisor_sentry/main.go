@@ -1,0 +1,25 @@
+// Command gvisor_sentry is the kernel that runs inside each sandbox process.
+package main
+
+import (
+	"runtime/debug"
+
+	"gvisor.dev/gvisor/runsc/cli"
+	"gvisor.dev/gvisor/runsc/cmd/sentry/sentrycmd"
+	"gvisor.dev/gvisor/runsc/cmd/util"
+	"gvisor.dev/gvisor/runsc/gvisorbinaries"
+)
+
+// gcPercent spares a start or a restore the collections that fall into it
+// (about 6 of 43 ms) for about 1 MB more per idle sandbox. It is set here
+// because runsc starts the sentry with an empty environment, so GOGC never
+// arrives.
+const gcPercent = 400
+
+func main() {
+	debug.SetGCPercent(gcPercent)
+	cli.Run(&gvisorbinaries.GvisorSentry, map[util.SubCommand]string{
+		new(sentrycmd.Boot):   "internal use only",
+		new(sentrycmd.Umount): "internal use only",
+	}, nil)
+}
