@@ -1,0 +1,14 @@
+// Package agentrpc names the calls of atoll.agent.v1.Agent as they appear on the frame layer, for the agent that serves them and the
+// engine that makes them.
+package agentrpc
+
+// Each is the rpc's full protobuf name.
+const (
+	Hello          = "atoll.agent.v1.Agent.Hello"
+	OpenContext    = "atoll.agent.v1.Agent.OpenContext"
+	RestartContext = "atoll.agent.v1.Agent.RestartContext"
+	CloseContext   = "atoll.agent.v1.Agent.CloseContext"
+	Execute        = "atoll.agent.v1.Agent.Execute"
+	Interrupt      = "atoll.agent.v1.Agent.Interrupt"
+	Watch          = "atoll.agent.v1.Agent.Watch"
+)
