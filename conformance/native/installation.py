@@ -169,17 +169,18 @@ class Installation:
 
 @contextlib.contextmanager
 def installation():
-    before = traces()
     with tempfile.TemporaryDirectory(prefix="atoll-test-") as folder:
         os.chmod(folder, 0o755)
         atoll = Installation(pathlib.Path(folder) / "data", free_port())
+        instance = None
         try:
             atoll.up()
+            instance = atoll.instance
             yield atoll
         finally:
             atoll.down(everything=True)
-    left = await_none(lambda: traces() - before)
-    assert not left, f"left behind after the tests: {sorted(left)}"
+        left = await_none(lambda: traces(instance, folder))
+        assert not left, f"left behind: {sorted(left)}"
 
 
 def await_none(find, seconds=15):
@@ -189,27 +190,23 @@ def await_none(find, seconds=15):
     return found
 
 
-def traces():
-    """Everything on this machine that an installation could leave behind."""
+def traces(*words):
+    """Everything on this machine that names one of the words: processes, mounts, cgroups, network namespaces, files."""
     found = set()
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
             command = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+            cgroups = pathlib.Path(f"/proc/{pid}/cgroup").read_text()
         except OSError:
             continue
-        if any(word in command for word in ("atoll-engine", "runsc", "gvisor", "atoll.server.Main", "atoll-server.jar")):
+        if int(pid) != os.getpid() and any(word in command or word in cgroups for word in words):
             found.add(f"process {pid} {command[:120]}")
     for line in pathlib.Path("/proc/self/mountinfo").read_text().splitlines():
-        mountpoint = line.split()[4]
-        if "atoll" in mountpoint or "runsc" in line:
-            found.add(f"mount {mountpoint}")
-    for top in pathlib.Path("/sys/fs/cgroup").iterdir():
-        for name in list(top.glob("atoll-*")) + ([top] if top.name.startswith("atoll-") else []):
-            found.add(f"cgroup {name}")
-    netns = pathlib.Path("/run/netns")
-    if netns.exists():
-        found |= {f"netns {p.name}" for p in netns.iterdir() if "atoll" in p.name}
-    for base in ("/run", "/tmp", "/dev/shm"):
-        found |= {f"path {p}" for p in pathlib.Path(base).glob("atoll-*") if not p.name.startswith("atoll-test-")}
-        found |= {f"path {p}" for p in pathlib.Path(base).glob("runsc*")}
+        if any(word in line for word in words):
+            found.add(f"mount {line.split()[4]}")
+    for base, depth in (("/sys/fs/cgroup", 3), ("/run", 2), ("/dev/shm", 1), ("/tmp", 1)):
+        for level in range(1, depth + 1):
+            for path in pathlib.Path(base).glob("/".join(["*"] * level)):
+                if any(word in path.name for word in words) and not path.name.startswith("atoll-test-"):
+                    found.add(f"path {path}")
     return found
