@@ -1,0 +1,57 @@
+package atoll.core;
+
+/** Every way a call can fail, grouped by who can do something about it. Adapters map each code to their own protocol's form. */
+public enum ErrorCode {
+    INVALID_REQUEST(Fault.CALLER),
+    UNAUTHENTICATED(Fault.CALLER),
+    FORBIDDEN(Fault.CALLER),
+    NOT_FOUND(Fault.CALLER),
+    SANDBOX_NOT_FOUND(Fault.CALLER),
+    /** The sandbox was there and is not any more; the message says why it ended. */
+    SANDBOX_ENDED(Fault.CALLER),
+    TEMPLATE_NOT_FOUND(Fault.CALLER),
+    /** No language of that name is known. */
+    LANGUAGE_NOT_FOUND(Fault.CALLER),
+    /** The language is known, but the template does not have it. */
+    LANGUAGE_UNAVAILABLE(Fault.CALLER),
+    CONTEXT_NOT_FOUND(Fault.CALLER),
+    EXECUTION_NOT_FOUND(Fault.CALLER),
+    /** The execution is on record, its full output has been removed by retention. */
+    OUTPUT_EXPIRED(Fault.CALLER),
+    REQUEST_TOO_LARGE(Fault.CALLER),
+    /** The same idempotency key came with another request, or the state does not allow the call. */
+    CONFLICT(Fault.CALLER),
+
+    TOO_MANY_REQUESTS(Fault.NOT_NOW),
+    /** The project has as many live sandboxes as it may have. */
+    QUOTA_EXCEEDED(Fault.NOT_NOW),
+    NODE_FULL(Fault.NOT_NOW),
+    NODE_UNAVAILABLE(Fault.NOT_NOW),
+    DISK_FULL(Fault.NOT_NOW),
+    /** The template's image is not on the node (yet). */
+    IMAGE_UNAVAILABLE(Fault.NOT_NOW),
+    SHUTTING_DOWN(Fault.NOT_NOW),
+
+    SANDBOX_START_FAILED(Fault.OURS),
+    INTERNAL(Fault.OURS);
+
+    /** Who can do something about it. */
+    public enum Fault {
+        /** The same call will fail again. */
+        CALLER,
+        /** The same call may succeed later. */
+        NOT_NOW,
+        /** A defect or a broken machine; logged with its stack trace. */
+        OURS
+    }
+
+    private final Fault fault;
+
+    ErrorCode(Fault fault) {
+        this.fault = fault;
+    }
+
+    public Fault fault() {
+        return fault;
+    }
+}

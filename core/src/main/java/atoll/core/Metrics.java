@@ -1,0 +1,36 @@
+package atoll.core;
+
+import atoll.core.execution.ExitReason;
+import java.time.Duration;
+
+/** What core reports for metrics, as it happens; called on hot paths, so implementations only count. */
+public interface Metrics {
+    /** Nobody listens. */
+    Metrics NONE = new Metrics() {
+        @Override
+        public void sandboxTaken(String template, String from, Duration took) {}
+
+        @Override
+        public void sandboxEnded(String template, String reason) {}
+
+        @Override
+        public void executionEnded(Language language, ExitReason reason, Duration took, long outputBytes) {}
+
+        @Override
+        public void boxStarted(String template, boolean succeeded, Duration took) {}
+    };
+
+    /**
+     * A sandbox was given to a caller.
+     *
+     * @param from {@code pool}, {@code starting} (it waited for a box that was on its way), or why it was started from nothing:
+     *     {@code empty}, {@code disabled}
+     */
+    void sandboxTaken(String template, String from, Duration took);
+
+    void sandboxEnded(String template, String reason);
+
+    void executionEnded(Language language, ExitReason reason, Duration took, long outputBytes);
+
+    void boxStarted(String template, boolean succeeded, Duration took);
+}

@@ -1,0 +1,38 @@
+package atoll.core;
+
+import atoll.core.node.NodeInfo;
+import java.util.List;
+import java.util.Optional;
+
+/**
+ * How the server is, at this moment.
+ *
+ * @param nodeConnected whether the node answered last
+ * @param node what it said of itself last; empty if it never answered
+ */
+public record ServerStatus(
+        boolean nodeConnected,
+        Optional<NodeInfo> node,
+        List<PoolStatus> pools,
+        int liveSandboxes,
+        int runningExecutions) {
+    public ServerStatus {
+        pools = List.copyOf(pools);
+    }
+
+    /**
+     * One template's pool.
+     *
+     * @param ready started boxes that wait to be taken
+     * @param starting boxes on their way
+     * @param lastFailure why the last start failed; empty when it did not
+     */
+    public record PoolStatus(
+            String template,
+            int target,
+            int ready,
+            int starting,
+            long hits,
+            long misses,
+            Optional<String> lastFailure) {}
+}

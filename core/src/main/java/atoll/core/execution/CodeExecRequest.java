@@ -1,0 +1,146 @@
+package atoll.core.execution;
+
+import atoll.core.AtollException;
+import atoll.core.ContextId;
+import atoll.core.ErrorCode;
+import atoll.core.SandboxId;
+import java.time.Duration;
+import java.util.Map;
+import java.util.Optional;
+
+/**
+ * One run of code, as a caller asks for it.
+ *
+ * @param template the template of a new sandbox, by id; without it the one of the language, or the default
+ * @param language a name that {@link atoll.core.Language#parse} knows; without it the sandbox's or the template's own
+ * @param sandboxId the sandbox to run in; without it one is taken from the template's pool
+ * @param contextId the context to run in; without it the sandbox's default one of the language
+ * @param timeout from the moment the code starts; without it the template's
+ * @param env set for this execution only
+ * @param idempotencyKey the same key with the same request gives the same execution; with another request, {@code CONFLICT}
+ */
+public record CodeExecRequest(
+        String code,
+        Optional<String> template,
+        Optional<String> language,
+        Optional<SandboxId> sandboxId,
+        Optional<ContextId> contextId,
+        Optional<Duration> timeout,
+        Map<String, String> env,
+        Optional<String> idempotencyKey) {
+
+    /** Longer code is refused; the node takes no more. */
+    public static final int MAX_CODE_BYTES = 16 * 1024 * 1024;
+
+    private static final int MAX_ENV = 256;
+    private static final int MAX_ENV_CHARS = 256 * 1024;
+    private static final int MAX_KEY_CHARS = 255;
+
+    public CodeExecRequest {
+        env = Map.copyOf(env);
+        if (code.length() > MAX_CODE_BYTES) {
+            throw new AtollException(
+                    ErrorCode.REQUEST_TOO_LARGE,
+                    "code: " + code.length() + " characters (expected: at most " + MAX_CODE_BYTES + " bytes)",
+                    "",
+                    "Put large data into a file of the sandbox and read it from there.");
+        }
+        timeout.ifPresent(CodeExecRequest::checkTimeout);
+        checkEnv(env);
+        idempotencyKey.ifPresent(CodeExecRequest::checkKey);
+        if (sandboxId.isPresent() && template.isPresent()) {
+            throw AtollException.invalid(
+                    "template: \"" + template.get() + "\" with a sandbox_id (expected: one of both)",
+                    "A sandbox keeps the template it was made from: leave the template out.");
+        }
+        if (contextId.isPresent() && sandboxId.isEmpty()) {
+            throw AtollException.invalid(
+                    "context_id without sandbox_id (expected: both)", "Name the sandbox that the context is in.");
+        }
+    }
+
+    public static CodeExecRequest of(String code) {
+        return new CodeExecRequest(
+                code,
+                Optional.empty(),
+                Optional.empty(),
+                Optional.empty(),
+                Optional.empty(),
+                Optional.empty(),
+                Map.of(),
+                Optional.empty());
+    }
+
+    public CodeExecRequest in(SandboxId sandbox) {
+        return new CodeExecRequest(
+                code, template, language, Optional.of(sandbox), contextId, timeout, env, idempotencyKey);
+    }
+
+    public CodeExecRequest in(ContextId context) {
+        return new CodeExecRequest(
+                code, template, language, sandboxId, Optional.of(context), timeout, env, idempotencyKey);
+    }
+
+    public CodeExecRequest withTemplate(String id) {
+        return new CodeExecRequest(code, Optional.of(id), language, sandboxId, contextId, timeout, env, idempotencyKey);
+    }
+
+    public CodeExecRequest withLanguage(String name) {
+        return new CodeExecRequest(
+                code, template, Optional.of(name), sandboxId, contextId, timeout, env, idempotencyKey);
+    }
+
+    public CodeExecRequest withTimeout(Duration limit) {
+        return new CodeExecRequest(
+                code, template, language, sandboxId, contextId, Optional.of(limit), env, idempotencyKey);
+    }
+
+    public CodeExecRequest withEnv(Map<String, String> variables) {
+        return new CodeExecRequest(code, template, language, sandboxId, contextId, timeout, variables, idempotencyKey);
+    }
+
+    public CodeExecRequest withIdempotencyKey(String key) {
+        return new CodeExecRequest(code, template, language, sandboxId, contextId, timeout, env, Optional.of(key));
+    }
+
+    private static void checkTimeout(Duration timeout) {
+        if (timeout.compareTo(Duration.ofMillis(1)) < 0) {
+            throw AtollException.invalid(
+                    "timeout: " + timeout.toNanos() / 1e9 + " s (expected: at least 0.001 s)",
+                    "Give a longer timeout, or leave it out for the template's.");
+        }
+    }
+
+    private static void checkEnv(Map<String, String> env) {
+        long chars = 0;
+        for (Map.Entry<String, String> variable : env.entrySet()) {
+            String name = variable.getKey();
+            if (name.isEmpty() || name.indexOf('=') >= 0 || name.indexOf('\0') >= 0) {
+                throw AtollException.invalid(
+                        "env: a variable's name is empty or holds '=' or NUL (expected: a name like LANG)",
+                        "Correct the name.");
+            }
+            if (variable.getValue().indexOf('\0') >= 0) {
+                throw AtollException.invalid(
+                        "env: the value of " + name + " holds NUL (expected: text without it)", "Take it out.");
+            }
+            chars += (long) name.length() + variable.getValue().length();
+        }
+        if (env.size() > MAX_ENV || chars > MAX_ENV_CHARS) {
+            throw new AtollException(
+                    ErrorCode.REQUEST_TOO_LARGE,
+                    "env: " + env.size() + " variables of " + chars + " characters (expected: at most " + MAX_ENV
+                            + " of " + MAX_ENV_CHARS + ")",
+                    "",
+                    "Put large values into a file of the sandbox.");
+        }
+    }
+
+    private static void checkKey(String key) {
+        if (key.isBlank() || key.length() > MAX_KEY_CHARS) {
+            throw AtollException.invalid(
+                    "idempotency key of " + key.length() + " characters (expected: 1 to " + MAX_KEY_CHARS + ")",
+                    "Use a random id for each request.");
+        }
+    }
+}

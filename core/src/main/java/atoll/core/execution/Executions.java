@@ -1,0 +1,22 @@
+package atoll.core.execution;
+
+import atoll.core.Caller;
+import atoll.core.ExecutionId;
+import atoll.core.Page;
+
+/** Executions that run or ran. */
+public interface Executions {
+    ExecutionRecord get(Caller caller, ExecutionId id);
+
+    /** Newest first. */
+    Page<ExecutionRecord> list(Caller caller, ExecutionQuery query);
+
+    /** Follows an execution from its first event on; one that has ended is replayed from its spool. */
+    ExecutionHandle attach(Caller caller, ExecutionId id) throws InterruptedException;
+
+    /** Interrupts it as Ctrl-C would; nothing happens if it has ended. */
+    void interrupt(Caller caller, ExecutionId id);
+
+    /** The raw bytes of one stream from {@code offset} on; with {@code follow}, to the end of an execution that still runs. */
+    OutputReader read(Caller caller, ExecutionId id, StandardStream stream, long offset, boolean follow);
+}

@@ -1,0 +1,22 @@
+package atoll.core.sandbox;
+
+import java.util.Map;
+import java.util.Optional;
+
+/**
+ * A sandbox, as a caller asks for it.
+ *
+ * @param template its id; without it the one of the language, or the default
+ * @param env set for everything that runs in it
+ */
+public record CreateSandbox(
+        Optional<String> template,
+        Optional<String> language,
+        Map<String, String> env,
+        Map<String, String> labels,
+        Optional<String> idempotencyKey) {
+    public CreateSandbox {
+        env = Map.copyOf(env);
+        labels = Map.copyOf(labels);
+    }
+}

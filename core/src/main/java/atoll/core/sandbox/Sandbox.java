@@ -1,0 +1,61 @@
+package atoll.core.sandbox;
+
+import atoll.core.BoxId;
+import atoll.core.ProjectId;
+import atoll.core.RunId;
+import atoll.core.SandboxId;
+import atoll.core.template.Limits;
+import java.time.Instant;
+import java.util.Map;
+import java.util.Optional;
+
+/**
+ * What is on record of a sandbox, also after it ended.
+ *
+ * @param template id of the template it was made from
+ * @param labels what its maker noted on it
+ * @param end set when its state is {@link SandboxState#ENDED}
+ */
+public record Sandbox(
+        SandboxId id,
+        ProjectId project,
+        String template,
+        SandboxState state,
+        Limits limits,
+        Map<String, String> labels,
+        BoxId box,
+        RunId run,
+        Instant createdAt,
+        Optional<End> end) {
+    public Sandbox {
+        labels = Map.copyOf(labels);
+        if ((state == SandboxState.ENDED) != end.isPresent()) {
+            throw new IllegalArgumentException(
+                    "end: " + end + " (expected: set exactly in state ENDED, not " + state + ")");
+        }
+    }
+
+    /**
+     * How it ended.
+     *
+     * @param detail a sentence for people, with values
+     */
+    public record End(EndReason reason, String detail, Instant at) {}
+
+    /** This sandbox in its next state; fails for a step that is not legal. */
+    public Sandbox running() {
+        return step(SandboxState.RUNNING, Optional.empty());
+    }
+
+    /** This sandbox, ended; fails if it has ended already. */
+    public Sandbox ended(End how) {
+        return step(SandboxState.ENDED, Optional.of(how));
+    }
+
+    private Sandbox step(SandboxState next, Optional<End> how) {
+        if (!state.mayBecome(next)) {
+            throw new IllegalStateException("sandbox " + id + ": " + state + " cannot become " + next);
+        }
+        return new Sandbox(id, project, template, next, limits, labels, box, run, createdAt, how);
+    }
+}

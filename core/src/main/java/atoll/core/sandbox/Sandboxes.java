@@ -1,0 +1,24 @@
+package atoll.core.sandbox;
+
+import atoll.core.Caller;
+import atoll.core.Page;
+import atoll.core.SandboxId;
+import java.util.List;
+
+/** Sandboxes and the contexts in them. */
+public interface Sandboxes {
+    /** Takes one from the template's pool, or starts one. It is running when this returns. */
+    Sandbox create(Caller caller, CreateSandbox request) throws InterruptedException;
+
+    /** Of any state; fails for one that never was, was another project's, or is past its retention. */
+    Sandbox get(Caller caller, SandboxId id);
+
+    /** Newest first. */
+    Page<Sandbox> list(Caller caller, SandboxQuery query);
+
+    /** Ends it, whatever state it is in, and returns it as it is then. Never waits for its inside; deleting twice is no error. */
+    Sandbox delete(Caller caller, SandboxId id) throws InterruptedException;
+
+    /** The contexts it has had, the oldest first. */
+    List<Context> contexts(Caller caller, SandboxId id);
+}
