@@ -1,0 +1,276 @@
+#!/usr/bin/env bash
+# Builds the EROFS image of a recipe.
+#
+#   build.sh NAME          builds recipes/NAME if it is missing, prints the image's path
+#   build.sh --where NAME  prints that path without building
+#
+# Result: ${ATOLL_CACHE:-/var/cache/atoll}/images/NAME-<hash>.erofs and, beside it,
+# a .json that says what is in it. The hash covers the recipe and this file. The .json
+# is written last: an image without it is not there, and the next build removes it.
+#
+# Everything is done in a mount and process namespace of its own, whose processes all
+# die with this one: a build that is killed leaves a folder and nothing else.
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+cache=${ATOLL_CACHE:-/var/cache/atoll}/images
+# Every file gets this time (2026-01-01) and the file system this id: what an image holds decides its digest, nothing else.
+export SOURCE_DATE_EPOCH=1767225600
+filesystem_id=a7011a70-0000-4000-8000-000000000001
+user=user uid=1000 home=/home/user
+
+fail() { echo "image ${name:-build}: $*" >&2; exit 1; }
+step() { printf 'image %s: %s (%d s)\n' "$name" "$*" "$SECONDS" >&2; }
+recipe() { jq -er "$@" "$recipe_folder/recipe.json"; }
+
+architecture() { dpkg --print-architecture; }
+has_cpu_flag() { [[ -z $1 ]] || grep -qw -m1 "$1" /proc/cpuinfo; }
+
+# The recipe's binaries that fit this machine, as "npm version integrity file install" lines: per target the first that fits.
+fitting_binaries() {
+  local npm version arch flag integrity file install taken=" "
+  while IFS=$'\t' read -r npm version arch flag integrity file install; do
+    if [[ $arch == "$(architecture)" && $taken != *" $install "* ]] && has_cpu_flag "${flag%-}"; then
+      taken+="$install "
+      printf '%s\t%s\t%s\t%s\t%s\n' "$npm" "$version" "$integrity" "$file" "$install"
+    fi
+  done < <(jq -r '.binaries[]? | [.npm, .version, .architecture, (.cpu_flag + "-"), .integrity, .file, .install] | @tsv' "$recipe_folder/recipe.json")
+}
+
+input_hash() {
+  {
+    (cd "$recipe_folder" && find . -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum)
+    sha256sum <"$here/build.sh"
+    architecture
+    fitting_binaries
+  } | sha256sum | cut -c1-32
+}
+
+# --- Inside the namespaces -------------------------------------------------------------------------------------------------
+
+# The machine's own Debian mirrors, told for the recipe's suite; nothing if the machine is not Debian or names none.
+debian_sources() {
+  local suite=$1 id codename
+  id=$(. /etc/os-release && echo "${ID:-}")
+  codename=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
+  [[ $id == debian && -n $codename ]] || return 0
+  # Both of apt's formats, as "uri suite" lines.
+  {
+    cat /etc/apt/sources.list /etc/apt/sources.list.d/*.list 2>/dev/null |
+      sed -En 's/^[[:space:]]*deb[[:space:]]+(\[[^]]*\][[:space:]]+)?([^[:space:]]+)[[:space:]]+([^[:space:]]+)[[:space:]]+(.*[[:space:]])?main([[:space:]].*)?$/\2 \3/p' || true
+    cat /dev/null /etc/apt/sources.list.d/*.sources 2>/dev/null | awk '
+      function flush(   i, j, nu, ns, u, s) {
+        if (uris != "" && types ~ /(^| )deb( |$)/ && enabled !~ /no/ && components ~ /(^| )main( |$)/) {
+          nu = split(uris, u, " "); ns = split(suites, s, " ")
+          for (i = 1; i <= nu; i++) for (j = 1; j <= ns; j++) print u[i], s[j]
+        }
+        types = uris = suites = components = enabled = ""
+      }
+      /^#/ { next }
+      /^[[:space:]]*$/ { flush(); next }
+      { key = tolower($1); value = $0; sub(/^[^:]*:[[:space:]]*/, "", value) }
+      key == "types:" { types = value } key == "uris:" { uris = value } key == "suites:" { suites = value }
+      key == "components:" { components = value } key == "enabled:" { enabled = tolower(value) }
+      END { flush() }' || true
+  } | while read -r uri told; do
+    case $told in
+      "$codename" | "$codename-updates" | "$codename-security") echo "deb $uri $suite${told#"$codename"} main" ;;
+    esac
+  done | LC_ALL=C sort -u
+}
+
+install_debian() {
+  local suite packages sources proxy
+  suite=$(recipe .suite)
+  packages=$(recipe '.packages | join(",")')
+  sources=$(debian_sources "$suite")
+  local options=(
+    --mode=root --variant=minbase --format=directory --include="$packages"
+    --aptopt='Apt::Install-Recommends "false"'
+    --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-include=/usr/share/doc/*/copyright'
+    --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/info/*'
+    --dpkgopt='path-exclude=/usr/share/locale/*' --dpkgopt='path-exclude=/usr/share/lintian/*'
+  )
+  while read -r proxy; do options+=(--aptopt="$proxy"); done < <(apt-config dump 2>/dev/null | grep -iE '^Acquire::https?::Proxy ' || true)
+  if [[ -f /usr/share/keyrings/debian-archive-keyring.gpg ]]; then
+    options+=(--keyring=/usr/share/keyrings/debian-archive-keyring.gpg)
+  fi
+  # Without a mirror of the machine's own, mmdebstrap takes its default.
+  if [[ -n $sources ]]; then
+    mmdebstrap "${options[@]}" "$suite" "$root" - <<<"$sources" >&2
+  else
+    mmdebstrap "${options[@]}" "$suite" "$root" >&2
+  fi
+}
+
+# npm checks a package against a lock file; for a single file out of one, this compares what npm says it got with the recipe.
+install_binaries() {
+  local npm version integrity file install got package
+  while IFS=$'\t' read -r npm version integrity file install; do
+    step "$npm $version from npm"
+    mkdir -p "$work/npm-pack"
+    package=$(cd "$work/npm-pack" && npm pack --silent --ignore-scripts "$npm@$version")
+    got=sha512-$(openssl dgst -sha512 -binary "$work/npm-pack/$package" | base64 -w0)
+    [[ $got == "$integrity" ]] || fail "$npm $version: integrity $got (expected: $integrity)"
+    tar -xzf "$work/npm-pack/$package" -C "$work/npm-pack" "package/$file"
+    install -D -m 0755 "$work/npm-pack/package/$file" "$root$install"
+    rm -rf "$work/npm-pack"
+    printf '%s\t%s\n' "$npm" "$version" >>"$work/npm.tsv"
+  done < <(fitting_binaries)
+}
+
+install_npm() {
+  local folder
+  folder=$(jq -r '.npm.folder // empty' "$recipe_folder/recipe.json")
+  [[ -n $folder ]] || return 0
+  step "npm packages"
+  mkdir -p "$work/npm"
+  cp "$recipe_folder"/package.json "$recipe_folder"/package-lock.json "$work/npm/"
+  (cd "$work/npm" && npm ci --silent --ignore-scripts --no-audit --no-fund --omit=dev) >&2
+  jq -r '.packages | to_entries[] | select(.key != "") | [(.key | sub("^.*node_modules/"; "")), .value.version] | @tsv' \
+    "$work/npm/package-lock.json" >>"$work/npm.tsv"
+  rm -f "$work/npm/node_modules/.package-lock.json"
+  mkdir -p "$root$folder"
+  cp -r "$work/npm/node_modules" "$root$folder/node_modules"
+  chown -R 0:0 "$root$folder/node_modules"
+  # `import` looks in node_modules of each folder up to the root, from wherever the code runs; NODE_PATH counts for `require` alone.
+  ln -s "${folder#/}/node_modules" "$root/node_modules"
+}
+
+install_pip() {
+  local folder python machine
+  folder=$(jq -r '.pip.folder // empty' "$recipe_folder/recipe.json")
+  [[ -n $folder ]] || return 0
+  step "pip packages"
+  python=$(recipe .pip.python)
+  machine=$(uname -m)
+  python3 -m pip install --quiet --no-cache-dir --no-compile --no-deps --require-hashes --only-binary :all: \
+    --disable-pip-version-check --root-user-action=ignore --no-warn-conflicts \
+    --python-version "$python" --implementation cp --abi "cp${python/./}" --abi abi3 --abi none \
+    --platform "manylinux2014_$machine" --platform "manylinux_2_17_$machine" --platform "manylinux_2_28_$machine" --platform any \
+    --target "$root$folder" -r "$recipe_folder/$(recipe .pip.requirements)" >&2
+  sed -En 's/^([a-z0-9-]+)==([^ ]+).*/\1\t\2/p' "$recipe_folder/$(recipe .pip.requirements)" >"$work/pip.tsv"
+  # direct_url.json and the like name the place a wheel came from.
+  find "$root$folder" -name direct_url.json -delete
+  # The sandbox is the isolation here: `pip install` must simply work.
+  rm -f "$root/usr/lib/python$python/EXTERNALLY-MANAGED"
+  step "compiling Python's modules"
+  # All files get one time below, which would make every time-stamped .pyc stale: each import would compile again.
+  find "$root" -xdev -name __pycache__ -type d -prune -exec rm -rf {} +
+  chroot "$root" /usr/bin/env -i PATH=/usr/bin:/bin PYTHONHASHSEED=0 python3 -m compileall -q -j1 --invalidation-mode unchecked-hash \
+    "/usr/lib/python$python" /usr/lib/python3/dist-packages "$folder" >&2 || fail "a Python module does not compile"
+}
+
+configure() {
+  step "user, configuration, clean-up"
+  chroot "$root" groupadd -g "$uid" "$user"
+  chroot "$root" useradd -u "$uid" -g "$uid" -d "$home" -m -s /bin/bash "$user"
+  printf '%s ALL=(ALL:ALL) NOPASSWD: ALL\n' "$user" >"$root/etc/sudoers.d/$user"
+  chmod 0440 "$root/etc/sudoers.d/$user"
+  chmod 0755 "$root$home"
+  printf '127.0.0.1\tlocalhost sandbox\n::1\tlocalhost ip6-localhost ip6-loopback\n' >"$root/etc/hosts"
+  echo sandbox >"$root/etc/hostname"
+  # No network yet: look-ups fail at once instead of waiting for a server that is not there.
+  printf 'options timeout:1 attempts:1\n' >"$root/etc/resolv.conf"
+  printf 'LANG=C.UTF-8\n' >"$root/etc/default/locale"
+  # Where the agent and its kernels are mounted.
+  mkdir -p "$root/.atoll"
+
+  # sudo and su are the only ways up.
+  find "$root" -xdev -type f -perm /6000 ! -path "$root/usr/bin/sudo" ! -path "$root/bin/su" ! -path "$root/usr/bin/su" -exec chmod a-s {} +
+  rm -rf "$root"/var/cache/apt/* "$root"/var/lib/apt/lists/* "$root"/var/log/* "$root"/tmp/* "$root"/var/tmp/* "$root"/run/* \
+    "$root"/var/cache/ldconfig/* "$root"/var/cache/debconf/*-old "$root"/var/lib/dpkg/*-old "$root"/etc/{passwd,group,shadow,gshadow}- \
+    "$root"/dev/* "$root"/root/.npm "$root"/root/.cache
+  mkdir -p "$root/var/lib/apt/lists/partial" "$root/var/cache/apt/archives/partial"
+  : >"$root/etc/machine-id"
+}
+
+describe() {
+  touch "$work/npm.tsv" "$work/pip.tsv"
+  chroot "$root" dpkg-query -W -f '${Package}\t${Version}\n' >"$work/debian.tsv"
+  jq -n --slurpfile recipe "$recipe_folder/recipe.json" \
+    --arg digest "$1" --arg hash "$hash" --arg architecture "$(architecture)" \
+    --arg user "$user" --argjson uid "$uid" --arg home "$home" --argjson now "$(date +%s)" \
+    --rawfile debian "$work/debian.tsv" --rawfile npm "$work/npm.tsv" --rawfile pip "$work/pip.tsv" '
+    def versions: split("\n") | map(select(. != "") | split("\t") | {key: .[0], value: .[1]}) | from_entries;
+    $recipe[0] as $r | {
+      name: $r.name, description: $r.description, digest: $digest, recipe_hash: $hash,
+      suite: $r.suite, architecture: $architecture,
+      languages: (($r.kernels | keys_unsorted) + ["bash"]), default_language: $r.default_language, kernels: $r.kernels,
+      env: ({PATH: "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", HOME: $home, USER: $user, LOGNAME: $user,
+             SHELL: "/bin/bash", LANG: "C.UTF-8"} + $r.env),
+      user: $user, uid: $uid, gid: $uid, home: $home, workdir: $home,
+      packages: {debian: ($debian | versions), npm: ($npm | versions), pip: ($pip | versions)},
+      built_at: ($now | todate), built_at_unix_ms: ($now * 1000)
+    }'
+}
+
+build() {
+  name=$1 work=$2 hash=$3
+  recipe_folder=$here/recipes/$name root=$work/root
+  umask 022
+  mount --make-rprivate /
+  step "Debian packages"
+  install_debian
+  install_binaries
+  install_npm
+  install_pip
+  configure
+  step "writing the EROFS image"
+  # Without inline data, or gVisor cannot map executables from it.
+  mkfs.erofs -Enoinline_data -x-1 -T"$SOURCE_DATE_EPOCH" -U"$filesystem_id" "$work/image.erofs" "$root" >/dev/null
+  describe "$(sha256sum <"$work/image.erofs" | cut -d' ' -f1)" >"$work/image.json"
+  chmod 0644 "$work/image.erofs" "$work/image.json"
+}
+
+if [[ ${1:-} == --inside ]]; then
+  shift
+  build "$@"
+  exit 0
+fi
+
+# --- Outside ---------------------------------------------------------------------------------------------------------------
+
+where=no
+if [[ ${1:-} == --where ]]; then where=yes; shift; fi
+name=${1:-}
+[[ $name =~ ^[a-z0-9-]+$ && -f $here/recipes/$name/recipe.json ]] ||
+  fail "no recipe $name (expected: one of $(cd "$here/recipes" && echo *))"
+for tool in jq dpkg; do
+  command -v "$tool" >/dev/null || fail "$tool is missing (remedy: apt-get install $tool)"
+done
+recipe_folder=$here/recipes/$name
+hash=$(input_hash)
+image=$cache/$name-$hash
+
+if [[ $where == yes ]]; then echo "$image.erofs"; exit 0; fi
+if [[ -f $image.json && -f $image.erofs ]]; then echo "$image.erofs"; exit 0; fi
+
+[[ $EUID -eq 0 ]] || fail "building an image needs root (remedy: sudo)"
+needed=(mmdebstrap mkfs.erofs unshare setpriv flock openssl)
+if [[ -n $(fitting_binaries) || $(jq 'has("npm")' "$recipe_folder/recipe.json") == true ]]; then needed+=(npm); fi
+if [[ $(jq 'has("pip")' "$recipe_folder/recipe.json") == true ]]; then needed+=(python3); fi
+for tool in "${needed[@]}"; do
+  command -v "$tool" >/dev/null || fail "$tool is missing (remedy: ./atoll up installs it)"
+done
+
+mkdir -p "$cache"
+exec 9>"$cache/.lock-$name"
+flock 9
+if [[ -f $image.json && -f $image.erofs ]]; then echo "$image.erofs"; exit 0; fi
+
+# Only the holder of the lock builds this image: what lies here was left by a crash.
+rm -rf "$cache/.work-$name."* "$image.erofs" "$image.json"
+work=$(mktemp -d "$cache/.work-$name.XXXXXX")
+chmod 0755 "$work"
+trap 'rm -rf "$work"' EXIT
+
+setpriv --pdeathsig KILL unshare --mount --pid --fork --kill-child --mount-proc \
+  "${BASH_SOURCE[0]}" --inside "$name" "$work" "$hash" || fail "the build failed (its last lines are above)"
+
+sync "$work/image.erofs" "$work/image.json"
+mv "$work/image.erofs" "$image.erofs"
+mv "$work/image.json" "$image.json"
+sync "$cache"
+step "done: $(basename "$image").erofs, $(($(stat -c %s "$image.erofs") >> 20)) MiB"
+echo "$image.erofs"
