@@ -1,0 +1,463 @@
+// The TypeScript/JavaScript kernel: one cell at a time in one global scope, speaking proto/kernel.md.
+//
+// A cell's synchronous part, and the promise jobs it leaves behind, run inside one vm call with `breakOnSigint`: there SIGINT stops
+// anything, also library code. Behind an await or in a callback no signal can reach JavaScript; there the checks that rewrite.js puts into
+// loops look for the agent's `interrupt` command. A cell that only waits is let go at once.
+
+import { AsyncLocalStorage } from "node:async_hooks";
+import { drainMicrotasks } from "bun:jsc";
+import { Readable } from "node:stream";
+import fs from "node:fs";
+import vm from "node:vm";
+import { commandWaiting, commands, readWaiting, send } from "./channel.js";
+import { describe, describeSyntax, remember } from "./errors.js";
+import { displayBundle, valueBundle } from "./display.js";
+import { installModules, importModule } from "./modules.js";
+import { installOutput, resetStreams, setRoute, warmOutput, write, writeLate } from "./output.js";
+import { installRandom, reseed } from "./random.js";
+import { intrinsicsOf } from "./intrinsics.js";
+import { CellSyntaxError, rewrite } from "./rewrite.js";
+
+const LONGEST_STRIDE = 1 << 16;
+const POLL_MILLIS = 5;
+const EXIT_GRACE_MILLIS = 200;
+
+const { Script } = vm;
+const compile = (code, filename) => new Script(code, { filename });
+const run = Script.prototype.runInThisContext;
+const call = Function.prototype.call.bind(Function.prototype.call);
+const then = Function.prototype.call.bind(Promise.prototype.then);
+const { parse } = JSON;
+const { defineProperty, getOwnPropertyDescriptor, freeze, hasOwn } = Object;
+const isPromise = (value) => value instanceof PromiseType;
+const PromiseType = Promise;
+const realSetImmediate = setImmediate;
+const proc = process;
+const kill = process.kill.bind(process);
+const reallyExit = (process.reallyExit ?? process.exit).bind(process);
+const clock = performance;
+const now = performance.now.bind(clock);
+const { pid } = process;
+const contexts = new AsyncLocalStorage();
+const currentContext = contexts.getStore.bind(contexts);
+const withContext = contexts.run.bind(contexts);
+const pristine = intrinsicsOf();
+const global = globalThis;
+
+// Thrown to leave the program; never shown.
+const EXIT = freeze({ name: "Exit", message: "process.exit() was called" });
+const INTERRUPT = freeze({ name: "Interrupted", message: "the execution was interrupted" });
+
+let current = null; // the running cell
+let last = null; // the newest ended one
+let number = 0;
+let isInside = false; // in the vm call that SIGINT can end
+let pending = null; // what that call shall run
+const queue = [];
+
+const enterScript = compile("__atoll.enter()", "atoll");
+
+setRoute(() => {
+  const owner = currentContext();
+  if (owner === undefined) return current ? { cell: current, late: false } : { cell: last, late: true };
+  return { cell: owner, late: owner !== current };
+});
+
+// ---- running a cell
+
+function execute({ id, code, silent }) {
+  const cell = { id, number: ++number, silent: silent === true, muted: false, outcome: null, exitCode: 0, interrupted: false, exited: false };
+  const file = `cell-${cell.number}.ts`;
+  current = cell;
+  resetStreams();
+  guard();
+  let program;
+  try {
+    program = steady(() => rewrite(code));
+  } catch (error) {
+    if (error instanceof CellSyntaxError) settle(cell, { status: "error", error: steady(() => describeSyntax(file, code, error)) });
+    else fail(cell, error);
+    return;
+  }
+  remember(file, code, program);
+  withContext(cell, () => {
+    if (program.imports.length === 0) return start(cell, file, program);
+    then(
+      loadImports(file, program, code),
+      () => cell.outcome ?? start(cell, file, program),
+      (error) => fail(cell, error),
+    );
+  });
+}
+
+function start(cell, file, program) {
+  let isDone = false;
+  try {
+    declare(program);
+    isInside = true;
+    pending = () => {
+      if (program.hoisted !== undefined) call(run, compile(program.hoisted, file));
+      const value = call(run, compile(program.body, file));
+      if (program.isAsync) await_(cell, value, (box) => show(cell, box === undefined ? undefined : box[0], box !== undefined));
+      else if (program.shown && isPromise(value)) await_(cell, value, (result) => show(cell, result, true));
+      else {
+        isDone = true;
+        show(cell, value, program.shown);
+      }
+      drainMicrotasks();
+    };
+    call(run, enterScript, { breakOnSigint: true });
+  } catch (error) {
+    if (isDone && error?.code !== "ERR_SCRIPT_EXECUTION_INTERRUPTED") fail(cell, error);
+    else if (error?.code === "ERR_SCRIPT_EXECUTION_INTERRUPTED") interrupt(cell);
+    else fail(cell, error);
+  } finally {
+    isInside = false;
+    pending = null;
+  }
+}
+
+function await_(cell, promise, onValue) {
+  then(
+    promise,
+    (value) => {
+      try {
+        onValue(value);
+      } catch (error) {
+        fail(cell, error);
+      }
+    },
+    (error) => fail(cell, error),
+  );
+}
+
+// Every declared name becomes an ordinary property, also where the platform has an accessor or a constant of that name.
+function declare({ names, functionNames }) {
+  for (const set of [names, functionNames]) {
+    for (const name of set) {
+      const property = getOwnPropertyDescriptor(global, name);
+      if (property === undefined) {
+        if (set === names) defineProperty(global, name, { value: undefined, writable: true, enumerable: true, configurable: true });
+      } else if (property.configurable && (!("value" in property) || !property.writable)) {
+        defineProperty(global, name, { value: undefined, writable: true, enumerable: true, configurable: true });
+      }
+    }
+  }
+}
+
+async function loadImports(file, { imports, used }, code) {
+  for (const { source, bindings, type, start: at } of imports) {
+    let namespace;
+    try {
+      namespace = await importModule(source, type === undefined ? undefined : { with: { type } });
+      for (const [name] of bindings) {
+        if (name !== null && !(name in namespace) && used?.has(bindings.find((item) => item[0] === name)[1]))
+          throw new SyntaxError(`Export named '${name}' not found in module '${source}'`);
+      }
+    } catch (error) {
+      locate(error, file, code, at);
+      throw error;
+    }
+    const properties = [];
+    for (const [name, local] of bindings) properties.push([local, name === null ? namespace : namespace[name]]);
+    for (const [local, value] of properties) defineProperty(global, local, { value, writable: true, enumerable: true, configurable: true });
+  }
+}
+
+// A failed import has no frame of the cell; its statement's place is as good.
+function locate(error, file, code, at) {
+  try {
+    const before = code.slice(0, at).split("\n");
+    const stack = typeof error.stack === "string" ? error.stack : `${error.name}: ${error.message}`;
+    if (!stack.includes(file)) defineProperty(error, "stack", { value: `${stack}\n    at ${file}:${before.length}:${before[before.length - 1].length + 1}`, configurable: true, writable: true });
+  } catch {
+    // frozen: then without
+  }
+}
+
+function show(cell, value, isShown) {
+  if (cell.outcome) return;
+  if (isShown && value !== undefined && !cell.silent) {
+    const { data, truncated } = steady(() => valueBundle(value));
+    const event = { event: "result", id: cell.id, main: true, data, metadata: {} };
+    if (truncated) event.truncated = truncated;
+    cell.result = event;
+    keepLast(value);
+  }
+  settle(cell, { status: "ok" });
+}
+
+let keptLast;
+function keepLast(value) {
+  const property = getOwnPropertyDescriptor(global, "_");
+  if (property === undefined || ("value" in property && property.value === keptLast && property.writable)) {
+    keptLast = value;
+    defineProperty(global, "_", { value, writable: true, enumerable: false, configurable: true });
+  }
+}
+
+function fail(cell, error) {
+  if (error === EXIT || cell.exited) return;
+  if (error === INTERRUPT) return interrupt(cell);
+  settle(cell, { status: "error", error: steady(() => describe(error)) });
+}
+
+function interrupt(cell) {
+  if (cell.exited) return settle(cell, { status: "exited", exit_code: cell.exitCode });
+  cell.interrupted = true;
+  settle(cell, { status: "interrupted", error: { name: INTERRUPT.name, message: INTERRUPT.message, traceback: `${INTERRUPT.name}: ${INTERRUPT.message}` } });
+}
+
+// The end is reported one turn of the event loop later, so that what the cell left in the queues (rejections nobody handles,
+// nextTick) still counts as its own.
+function settle(cell, outcome) {
+  if (cell.outcome) return;
+  cell.outcome = outcome;
+  realSetImmediate(report, cell);
+}
+
+function report(cell) {
+  if (cell !== current) return;
+  const { outcome, result } = cell;
+  if (result && outcome.status === "ok") send(result);
+  cell.result = undefined;
+  current = null;
+  last = cell;
+  send({ event: "done", id: cell.id, ...outcome });
+  if (queue.length) perform(queue.shift());
+}
+
+// ---- errors outside the cell's own call
+
+function stray(error) {
+  if (error === EXIT || error === INTERRUPT) return;
+  const owner = currentContext() ?? current ?? last;
+  if (owner === null || owner.muted) return;
+  if (owner !== current) return writeLate(owner, 2, steady(() => describe(error)).traceback + "\n");
+  if (owner.outcome?.status === "ok") owner.outcome = null;
+  if (owner.outcome === null) {
+    owner.outcome = { status: "error", error: steady(() => describe(error)) };
+    realSetImmediate(report, owner);
+  } else write(2, steady(() => describe(error)).traceback + "\n");
+}
+
+function onSigint() {
+  if (current && !current.outcome) interrupt(current);
+}
+
+// A program may remove all listeners; the kernel's come back before the next cell.
+function guard() {
+  for (const [event, listener] of [["SIGINT", onSigint], ["uncaughtException", stray], ["unhandledRejection", stray]]) {
+    const list = proc.listeners(event);
+    let isThere = false;
+    for (let i = 0; i < list.length; i++) if (list[i] === listener) isThere = true;
+    if (!isThere) proc.on(event, listener);
+  }
+  if (global.__atoll_tick === undefined) global.__atoll_tick = 0;
+}
+
+// The kernel's own code uses the language's built-ins; where a program has broken one, the work is done again with the original ones.
+function steady(work) {
+  try {
+    return work();
+  } catch (error) {
+    if (error instanceof CellSyntaxError) throw error;
+    const undo = pristine.restore();
+    if (!undo) throw error;
+    try {
+      return work();
+    } finally {
+      undo();
+    }
+  }
+}
+
+// ---- what cells can reach
+
+let stride = 1;
+let lastCheck = 0;
+let lastPoll = 0;
+
+// Called by loops each time the counter runs out. The stride follows the loop's speed, so that a look at the clock costs little in
+// a tight loop and comes soon enough in a slow one.
+function check() {
+  const time = now();
+  const elapsed = time - lastCheck;
+  lastCheck = time;
+  if (elapsed < 1) stride = stride * 2 > LONGEST_STRIDE ? LONGEST_STRIDE : stride * 2;
+  else if (elapsed > 4) stride = (stride >> 2) + 1;
+  global.__atoll_tick = stride;
+  const owner = currentContext() ?? current;
+  if (owner?.interrupted) throw INTERRUPT;
+  if (owner?.exited) throw EXIT;
+  if (time - lastPoll < POLL_MILLIS) return;
+  lastPoll = time;
+  if (current && commandWaiting()) {
+    receive(readWaiting());
+    if (owner?.interrupted) throw INTERRUPT;
+  }
+}
+
+function exit(code) {
+  const owner = currentContext() ?? current;
+  if (owner === null || owner === undefined) throw EXIT;
+  if (!owner.exited) {
+    owner.exited = true;
+    owner.muted = true; // nothing after it shows, also where a `catch` lets the program go on
+    const wanted = code ?? proc.exitCode ?? 0;
+    owner.exitCode = Number(wanted) | 0;
+    if (owner === current) {
+      if (owner.outcome?.status === "ok") owner.outcome = null;
+      settle(owner, { status: "exited", exit_code: owner.exitCode });
+    }
+  }
+  if (isInside && owner === current) {
+    // No `catch` can hold this up, unlike an exception.
+    kill(pid, "SIGINT");
+    const end = now() + EXIT_GRACE_MILLIS;
+    while (now() < end);
+  }
+  throw EXIT;
+}
+
+function noStdin(what) {
+  return new Error(`${what}: no stdin is connected to this execution`);
+}
+
+function installStdin() {
+  try {
+    const { rdev } = fs.fstatSync(0);
+    const NULL_DEVICE = 0x103;
+    if (rdev !== NULL_DEVICE) return; // the context has a stdin
+  } catch {
+    // closed: as good as none
+  }
+  for (const name of ["prompt", "confirm", "alert"]) {
+    const failing = () => {
+      throw noStdin(`${name}()`);
+    };
+    defineProperty(failing, "name", { value: name });
+    global[name] = failing;
+  }
+  console[Symbol.asyncIterator] = () => {
+    throw noStdin("reading lines from console");
+  };
+  let stdin;
+  const make = () => {
+    const stream = new Readable({
+      read() {
+        this.destroy(noStdin("process.stdin"));
+      },
+    });
+    stream.setRawMode = () => stream;
+    stream.ref = stream.unref = () => stream;
+    return Object.assign(stream, { fd: 0, isTTY: false });
+  };
+  defineProperty(proc, "stdin", { get: () => (stdin === undefined || stdin.destroyed ? (stdin = make()) : stdin), configurable: true, enumerable: true });
+}
+
+function install() {
+  installRandom();
+  installOutput();
+  installStdin();
+  const meta = installModules();
+  const api = freeze({ __proto__: null, check, enter: () => pending?.(), import: importModule, meta });
+  defineProperty(global, "__atoll", { value: api });
+  defineProperty(global, "__atoll_tick", { value: 0, writable: true, enumerable: false });
+  global.display = function display(value) {
+    const owner = currentContext() ?? current ?? last;
+    if (owner === null || owner.muted) return;
+    const { data, truncated } = displayBundle(value);
+    const event = { event: "result", id: owner.id, main: false, data, metadata: {} };
+    if (truncated) event.truncated = truncated;
+    send(event);
+  };
+  proc.exit = exit;
+  proc.reallyExit = exit;
+  guard();
+}
+
+// ---- the protocol
+
+function configure({ env, unset, cwd, seed }) {
+  if (env) for (const name of Object.keys(env)) proc.env[name] = env[name];
+  if (unset) for (const name of unset) delete proc.env[name];
+  if (cwd) {
+    try {
+      proc.chdir(cwd);
+    } catch (error) {
+      send({ event: "configured", error: `cwd: ${cwd}: ${error.message}` });
+      reseed(seed);
+      return;
+    }
+  }
+  reseed(seed);
+  send({ event: "configured" });
+}
+
+function perform(command) {
+  switch (command.op) {
+    case "execute":
+      if (current) queue.push(command);
+      else execute(command);
+      return;
+    case "configure":
+      return configure(command);
+    case "interrupt":
+      if (current && current.id === command.id && !current.outcome) interrupt(current);
+      return;
+    case "shutdown":
+      reallyExit(0);
+  }
+}
+
+const NEWLINE = 10;
+const decoder = new TextDecoder();
+const decode = decoder.decode.bind(decoder);
+let parts = []; // of an unfinished line
+
+function receive(bytes) {
+  if (bytes.byteLength === 0) reallyExit(0);
+  let from = 0;
+  for (;;) {
+    const end = bytes.indexOf(NEWLINE, from);
+    if (end < 0) break;
+    let line = bytes.subarray(from, end);
+    if (parts.length) {
+      line = Buffer.concat([...parts, line]);
+      parts = [];
+    }
+    from = end + 1;
+    if (line.byteLength) perform(parse(decode(line)));
+  }
+  if (from < bytes.byteLength) parts.push(bytes.slice(from));
+}
+
+async function serve() {
+  const reader = Bun.file(commands).stream().getReader();
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) reallyExit(0);
+    receive(value);
+  }
+}
+
+// The first cell shall not pay for what is compiled or loaded on first use.
+function warm() {
+  warmOutput();
+  for (const code of ["const {a, b} = await c as any; for (const x of y) { f<T>(x) }", "class A { constructor(private x: number) {} }\nx += 1; print(x)"]) rewrite(code);
+  valueBundle({ a: 1 });
+  try {
+    call(run, compile("null.x", "warm"));
+  } catch (error) {
+    describe(error);
+  }
+  pending = () => drainMicrotasks();
+  call(run, enterScript, { breakOnSigint: true });
+  pending = null;
+}
+
+install();
+warm();
+send({ event: "ready", language: "typescript", version: Bun.version, pid });
+serve();
