@@ -1,0 +1,16 @@
+package atoll.http;
+
+import java.io.IOException;
+
+/** The client does not take its answer any more. Never logged as an error, and never a reason to end what the client had started. */
+public class ClientGoneException extends IOException {
+    private static final long serialVersionUID = 1L;
+
+    ClientGoneException(Throwable cause) {
+        super("the client has gone", cause);
+    }
+
+    ClientGoneException(String message) {
+        super(message);
+    }
+}

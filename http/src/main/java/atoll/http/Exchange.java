@@ -1,0 +1,283 @@
+package atoll.http;
+
+import java.io.IOException;
+import java.net.URLDecoder;
+import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
+import java.util.Map;
+import java.util.concurrent.Semaphore;
+import java.util.concurrent.TimeUnit;
+import java.util.function.Supplier;
+import org.eclipse.jetty.http.HttpField;
+import org.eclipse.jetty.http.HttpFields;
+import org.eclipse.jetty.http.HttpHeader;
+import org.eclipse.jetty.http.HttpVersion;
+import org.eclipse.jetty.http.PreEncodedHttpField;
+import org.eclipse.jetty.server.Request;
+import org.eclipse.jetty.server.Response;
+import org.eclipse.jetty.util.Callback;
+import org.jspecify.annotations.Nullable;
+import tools.jackson.databind.JsonNode;
+
+/** One request and its answer. Belongs to the thread that handles it; an answer is given once, whole or as a stream. */
+public final class Exchange {
+    private static final HttpField JSON = new PreEncodedHttpField(HttpHeader.CONTENT_TYPE, "application/json");
+    /** A piece of this size must be taken by the reader within the write timeout. */
+    private static final int PIECE = 64 << 10;
+
+    private final Request request;
+    private final Response response;
+    private final Map<String, String> parameters;
+    private final RequestBody body;
+    private final long writeTimeoutNanos;
+    private final String requestId;
+    private boolean answered;
+    private boolean ended;
+
+    Exchange(
+            Request request,
+            Response response,
+            Map<String, String> parameters,
+            RequestBody body,
+            long writeTimeoutNanos,
+            String requestId) {
+        this.request = request;
+        this.response = response;
+        this.parameters = parameters;
+        this.body = body;
+        this.writeTimeoutNanos = writeTimeoutNanos;
+        this.requestId = requestId;
+    }
+
+    public String method() {
+        return request.getMethod();
+    }
+
+    public String requestId() {
+        return requestId;
+    }
+
+    /** A parameter of the route's pattern, decoded. */
+    public String path(String name) {
+        String value = parameters.get(name);
+        if (value == null) {
+            throw new IllegalArgumentException(
+                    "path parameter: %s (expected: one of %s)".formatted(name, parameters.keySet()));
+        }
+        return value;
+    }
+
+    public @Nullable String header(String name) {
+        return request.getHeaders().get(name);
+    }
+
+    /** Whether an {@code Accept} header names this type, not counting wildcards. */
+    public boolean accepts(String mediaType) {
+        for (String value : request.getHeaders().getValuesList(HttpHeader.ACCEPT)) {
+            for (String part : value.split(",", -1)) {
+                int semicolon = part.indexOf(';');
+                String type = (semicolon < 0 ? part : part.substring(0, semicolon)).strip();
+                if (type.equalsIgnoreCase(mediaType)) {
+                    return true;
+                }
+            }
+        }
+        return false;
+    }
+
+    /** The first value of a query parameter. */
+    public @Nullable String query(String name) {
+        String query = request.getHttpURI().getQuery();
+        if (query == null) {
+            return null;
+        }
+        for (String pair : query.split("&", -1)) {
+            int equals = pair.indexOf('=');
+            String key = equals < 0 ? pair : pair.substring(0, equals);
+            if (!decodeQuery(key).equals(name)) {
+                continue;
+            }
+            return equals < 0 ? "" : decodeQuery(pair.substring(equals + 1));
+        }
+        return null;
+    }
+
+    public long query(String name, long otherwise, long least, long most) {
+        String text = query(name);
+        if (text == null) {
+            return otherwise;
+        }
+        try {
+            long value = Long.parseLong(text);
+            if (value >= least && value <= most) {
+                return value;
+            }
+        } catch (NumberFormatException _) {
+            // Said below, with the limits.
+        }
+        throw HttpFailure.badRequest(
+                "invalid_request",
+                "%s: '%s' (expected: a whole number from %d to %d)".formatted(name, text, least, most),
+                "correct the query parameter");
+    }
+
+    public boolean query(String name, boolean otherwise) {
+        String text = query(name);
+        if (text == null) {
+            return otherwise;
+        }
+        return switch (text) {
+            case "true", "1", "" -> true;
+            case "false", "0" -> false;
+            default ->
+                throw HttpFailure.badRequest(
+                        "invalid_request",
+                        "%s: '%s' (expected: true or false)".formatted(name, text),
+                        "correct the query parameter");
+        };
+    }
+
+    private static String decodeQuery(String raw) {
+        try {
+            return URLDecoder.decode(raw, StandardCharsets.UTF_8);
+        } catch (IllegalArgumentException _) {
+            return raw;
+        }
+    }
+
+    /** The body as JSON. A body that is too large, too slow or not JSON ends the request with the fitting error. */
+    public JsonNode readJson() throws IOException, InterruptedException {
+        return body.read(request, Json::parse);
+    }
+
+    public void responseHeader(String name, String value) {
+        response.getHeaders().put(name, value);
+    }
+
+    /** A header that follows the body of a stream; its value is asked for at the end. */
+    public void responseTrailer(String name, Supplier<String> value) {
+        response.getHeaders().put(HttpHeader.TRAILER, name);
+        response.setTrailersSupplier(() -> HttpFields.build().put(name, value.get()));
+    }
+
+    public boolean answered() {
+        return answered;
+    }
+
+    /** Answers with a JSON document. */
+    public void json(int status, Object value) throws IOException, InterruptedException {
+        bytes(status, JSON, Json.bytes(value));
+    }
+
+    public void bytes(int status, String contentType, byte[] content) throws IOException, InterruptedException {
+        bytes(status, new HttpField(HttpHeader.CONTENT_TYPE, contentType), content);
+    }
+
+    private void bytes(int status, HttpField contentType, byte[] content) throws IOException, InterruptedException {
+        begin(status);
+        HttpFields.Mutable headers = response.getHeaders();
+        headers.put(contentType);
+        headers.put(HttpHeader.CONTENT_LENGTH, content.length);
+        var buffer = ByteBuffer.wrap(content);
+        while (buffer.remaining() > PIECE) {
+            send(false, buffer.slice(buffer.position(), PIECE));
+            buffer.position(buffer.position() + PIECE);
+        }
+        send(true, buffer);
+        ended = true;
+    }
+
+    /** Answers without a body. */
+    public void empty(int status) throws IOException, InterruptedException {
+        begin(status);
+        send(true, ByteBuffer.allocate(0));
+        ended = true;
+    }
+
+    /** Starts an answer of unknown length. The headers go out with the first bytes. */
+    public ByteStream stream(int status, String contentType) {
+        begin(status);
+        response.getHeaders().put(HttpHeader.CONTENT_TYPE, contentType);
+        return new ByteStream(this);
+    }
+
+    /** Starts a stream of server-sent events. */
+    public EventStream events() {
+        // Proxies that gather answers (nginx) are asked not to.
+        response.getHeaders().put("X-Accel-Buffering", "no");
+        return new EventStream(stream(200, "text/event-stream"));
+    }
+
+    private void begin(int status) {
+        if (answered) {
+            throw new IllegalStateException("the request was answered already");
+        }
+        answered = true;
+        response.setStatus(status);
+    }
+
+    /**
+     * Writes one piece and waits until the connection took it.
+     *
+     * @throws SlowReaderException when the reader does not take it in time; the connection is of no use after that
+     */
+    void send(boolean last, ByteBuffer piece) throws IOException, InterruptedException {
+        var written = new Written();
+        response.write(last, piece, written);
+        written.await(writeTimeoutNanos);
+    }
+
+    void end() throws IOException, InterruptedException {
+        if (!ended) {
+            ended = true;
+            send(true, ByteBuffer.allocate(0));
+        }
+    }
+
+    /** Throws away an answer that was prepared and not sent, so that an error can be sent instead. False: it is on its way. */
+    boolean restart() {
+        if (response.isCommitted()) {
+            return false;
+        }
+        answered = false;
+        return true;
+    }
+
+    /** Cuts the connection of a reader that does not read, with whatever is still to be written. */
+    void cut(Throwable cause) {
+        if (request.getConnectionMetaData().getHttpVersion() != HttpVersion.HTTP_2) {
+            request.getConnectionMetaData().getConnection().getEndPoint().close(cause);
+        }
+    }
+
+    private static final class Written implements Callback {
+        private final Semaphore done = new Semaphore(0);
+        private volatile @Nullable Throwable failure;
+
+        @Override
+        public void succeeded() {
+            done.release();
+        }
+
+        @Override
+        public void failed(Throwable cause) {
+            failure = cause;
+            done.release();
+        }
+
+        @Override
+        public InvocationType getInvocationType() {
+            return InvocationType.NON_BLOCKING;
+        }
+
+        void await(long timeoutNanos) throws IOException, InterruptedException {
+            if (!done.tryAcquire(timeoutNanos, TimeUnit.NANOSECONDS)) {
+                throw new SlowReaderException();
+            }
+            Throwable cause = failure;
+            if (cause != null) {
+                throw new ClientGoneException(cause);
+            }
+        }
+    }
+}

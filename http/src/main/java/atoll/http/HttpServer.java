@@ -1,0 +1,319 @@
+package atoll.http;
+
+import java.io.IOException;
+import java.net.BindException;
+import java.nio.ByteBuffer;
+import java.util.HexFormat;
+import java.util.Map;
+import java.util.Optional;
+import java.util.concurrent.Executors;
+import java.util.concurrent.ThreadLocalRandom;
+import org.eclipse.jetty.http.HttpField;
+import org.eclipse.jetty.http.HttpFields;
+import org.eclipse.jetty.http.HttpHeader;
+import org.eclipse.jetty.http.PreEncodedHttpField;
+import org.eclipse.jetty.http.UriCompliance;
+import org.eclipse.jetty.http2.server.HTTP2CServerConnectionFactory;
+import org.eclipse.jetty.server.Handler;
+import org.eclipse.jetty.server.HttpConfiguration;
+import org.eclipse.jetty.server.HttpConnectionFactory;
+import org.eclipse.jetty.server.NetworkConnectionLimit;
+import org.eclipse.jetty.server.Request;
+import org.eclipse.jetty.server.Response;
+import org.eclipse.jetty.server.Server;
+import org.eclipse.jetty.server.ServerConnector;
+import org.eclipse.jetty.server.handler.ErrorHandler;
+import org.eclipse.jetty.server.handler.GracefulHandler;
+import org.eclipse.jetty.util.Callback;
+import org.eclipse.jetty.util.thread.QueuedThreadPool;
+import org.jspecify.annotations.Nullable;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * Serves a {@link RouteTable} by HTTP/1.1 and HTTP/2 (prior knowledge or upgrade) on one port. Each request runs on a virtual thread.
+ *
+ * <pre>
+ *   connector ── GracefulHandler ── Dispatcher ── RouteHandler
+ *                                     │ finds the route, answers what it throws
+ * </pre>
+ */
+public final class HttpServer implements AutoCloseable {
+    static final String REQUEST_ID = "X-Request-Id";
+    private static final Logger LOG = LoggerFactory.getLogger(HttpServer.class);
+    private static final int HTTP2_STREAMS = 256;
+    private static final HttpField[] SECURITY_HEADERS = {
+        new PreEncodedHttpField(HttpHeader.CACHE_CONTROL, "no-store"),
+        new PreEncodedHttpField("X-Content-Type-Options", "nosniff"),
+        new PreEncodedHttpField("X-Frame-Options", "DENY"),
+        new PreEncodedHttpField("Referrer-Policy", "no-referrer"),
+        new PreEncodedHttpField("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'"),
+    };
+
+    private final Server server;
+    private final ServerConnector connector;
+
+    public HttpServer(
+            HttpServerConfig config,
+            RouteTable routes,
+            ErrorMapping errors,
+            RequestObserver observer,
+            Optional<AccessLog> accessLog) {
+        var threads = new QueuedThreadPool(16, 2);
+        threads.setName("http");
+        // Unlike Jetty's VirtualThreadPool, without a limit on their number: a request that waits for its code costs
+        // nothing but its memory.
+        threads.setVirtualThreadsExecutor(Executors.newThreadPerTaskExecutor(
+                Thread.ofVirtual().name("http-", 0).factory()));
+        server = new Server(threads);
+        HttpConfiguration http = httpConfiguration(config);
+        var http2 = new HTTP2CServerConnectionFactory(http);
+        http2.setMaxConcurrentStreams(HTTP2_STREAMS);
+        http2.setStreamIdleTimeout(0);
+        connector = new ServerConnector(server, 1, 1, new HttpConnectionFactory(http), http2);
+        connector.setHost(config.host());
+        connector.setPort(config.port());
+        connector.setIdleTimeout(config.idleTimeout().toMillis());
+        connector.setAcceptQueueSize(1024);
+        connector.addBean(
+                new SlowHeaders(connector.getScheduler(), config.headerTimeout().toNanos()));
+        server.addConnector(connector);
+        server.addBean(new NetworkConnectionLimit(config.maxConnections(), server));
+        server.setErrorHandler(new JsonErrors());
+        accessLog.ifPresent(server::setRequestLog);
+        server.setHandler(new GracefulHandler(new Dispatcher(config, routes, errors, observer)));
+        server.setStopTimeout(config.stopTimeout().toMillis());
+    }
+
+    private static HttpConfiguration httpConfiguration(HttpServerConfig config) {
+        var http = new HttpConfiguration();
+        http.setSendServerVersion(false);
+        http.setSendXPoweredBy(false);
+        http.setRequestHeaderSize(config.maxHeaderBytes());
+        // Encoded slashes and the like reach the routes undecoded: a segment is decoded only after the path was split.
+        http.setUriCompliance(UriCompliance.RFC3986);
+        http.setOutputBufferSize(64 << 10);
+        return http;
+    }
+
+    /**
+     * Listens from here on.
+     *
+     * @throws BindException when the port is taken
+     */
+    public void start() throws IOException {
+        try {
+            connector.open();
+            server.start();
+        } catch (IOException e) {
+            close();
+            throw e;
+        } catch (Exception e) {
+            close();
+            throw new IllegalStateException("the HTTP server did not start", e);
+        }
+    }
+
+    public int port() {
+        return connector.getLocalPort();
+    }
+
+    /** Takes no new requests, lets the running ones end within the stop timeout, then closes. */
+    @Override
+    public void close() {
+        try {
+            server.stop();
+        } catch (Exception e) {
+            // The process is about to end, and the sockets with it.
+            LOG.warn("The HTTP server did not stop cleanly: {}", e.toString());
+        }
+    }
+
+    private static final class Dispatcher extends Handler.Abstract {
+        private final RouteTable routes;
+        private final ErrorMapping errors;
+        private final RequestObserver observer;
+        private final RequestBody body;
+        private final long writeTimeoutNanos;
+
+        Dispatcher(HttpServerConfig config, RouteTable routes, ErrorMapping errors, RequestObserver observer) {
+            this.observer = observer;
+            this.routes = routes;
+            this.errors = errors;
+            this.body = new RequestBody(config);
+            this.writeTimeoutNanos = config.writeTimeout().toNanos();
+        }
+
+        @Override
+        public boolean handle(Request request, Response response, Callback callback) {
+            // A run may be silent for as long as its time limit; reads and writes have deadlines of their own.
+            request.addIdleTimeoutListener(timeout -> false);
+            String requestId = requestId(request);
+            HttpFields.Mutable headers = response.getHeaders();
+            for (HttpField header : SECURITY_HEADERS) {
+                headers.add(header);
+            }
+            headers.put(REQUEST_ID, requestId);
+            String path = request.getHttpURI().getPath();
+            RouteTable.Match match = routes.find(request.getMethod(), path == null ? "" : path);
+            Map<String, String> parameters =
+                    match instanceof RouteTable.Match.Found found ? found.parameters() : Map.of();
+            var exchange = new Exchange(request, response, parameters, body, writeTimeoutNanos, requestId);
+            try {
+                switch (match) {
+                    case RouteTable.Match.Found found -> found.route().handler().handle(exchange);
+                    case RouteTable.Match.WrongMethod wrong -> {
+                        exchange.responseHeader("Allow", wrong.allowed());
+                        throw wrongMethod(request, wrong.allowed());
+                    }
+                    case RouteTable.Match.Unknown _ -> throw unknownPath(request);
+                }
+                exchange.end();
+                callback.succeeded();
+            } catch (ClientGoneException e) {
+                gone(exchange, callback, e);
+            } catch (Throwable e) {
+                fail(exchange, callback, e);
+            }
+            String route = match instanceof RouteTable.Match.Found found
+                    ? found.route().pattern()
+                    : "unmatched";
+            observer.ended(
+                    route, request.getMethod(), response.getStatus(), System.nanoTime() - request.getBeginNanoTime());
+            return true;
+        }
+
+        private void fail(Exchange exchange, Callback callback, Throwable failure) {
+            ErrorReply reply = replyTo(exchange, failure);
+            if (!exchange.restart()) {
+                // The status is out already; a cut connection is the one way left to say that something went wrong.
+                callback.failed(failure);
+                return;
+            }
+            try {
+                if (reply.status() == 408) {
+                    exchange.responseHeader("Connection", "close");
+                }
+                exchange.json(reply.status(), ErrorBody.of(reply));
+                callback.succeeded();
+            } catch (ClientGoneException e) {
+                gone(exchange, callback, e);
+            } catch (IOException | RuntimeException e) {
+                callback.failed(e);
+            } catch (InterruptedException e) {
+                Thread.currentThread().interrupt();
+                callback.failed(e);
+            }
+        }
+
+        private static void gone(Exchange exchange, Callback callback, ClientGoneException cause) {
+            if (cause instanceof SlowReaderException) {
+                LOG.info("{} dropped: {}", exchange.requestId(), cause.getMessage());
+                exchange.cut(cause);
+            }
+            callback.failed(cause);
+        }
+
+        private ErrorReply replyTo(Exchange exchange, Throwable failure) {
+            if (failure instanceof HttpFailure known) {
+                return known.reply();
+            }
+            Optional<ErrorReply> mapped = errors.map(failure);
+            ErrorReply reply = mapped.orElseGet(() -> new ErrorReply(
+                    500,
+                    "internal",
+                    "the server failed to answer",
+                    "",
+                    "look for " + exchange.requestId() + " in the server's log; if it happens again, report it"));
+            if (reply.status() >= 500 && reply.status() != 503) {
+                LOG.error("{} {} failed", exchange.requestId(), exchange.method(), failure);
+            }
+            return reply;
+        }
+
+        private static String requestId(Request request) {
+            String given = request.getHeaders().get(REQUEST_ID);
+            if (given != null && isRequestId(given)) {
+                return given;
+            }
+            return "req-"
+                    + HexFormat.of().toHexDigits(ThreadLocalRandom.current().nextLong());
+        }
+
+        private static boolean isRequestId(String text) {
+            if (text.isEmpty() || text.length() > 64) {
+                return false;
+            }
+            for (int i = 0; i < text.length(); i++) {
+                char c = text.charAt(i);
+                boolean ok = (c >= 'a' && c <= 'z')
+                        || (c >= 'A' && c <= 'Z')
+                        || (c >= '0' && c <= '9')
+                        || c == '-'
+                        || c == '_'
+                        || c == '.';
+                if (!ok) {
+                    return false;
+                }
+            }
+            return true;
+        }
+
+        private static HttpFailure unknownPath(Request request) {
+            return new HttpFailure(new ErrorReply(
+                    404,
+                    "not_found",
+                    "there is nothing at " + shown(request),
+                    "",
+                    "see /openapi.json for what there is"));
+        }
+
+        private static HttpFailure wrongMethod(Request request, String allowed) {
+            return new HttpFailure(new ErrorReply(
+                    405,
+                    "method_not_allowed",
+                    "%s does not take %s".formatted(shown(request), request.getMethod()),
+                    "",
+                    "use " + allowed));
+        }
+
+        private static String shown(Request request) {
+            String path = String.valueOf(request.getHttpURI().getPath());
+            return path.length() > 200 ? path.substring(0, 200) + "…" : path;
+        }
+    }
+
+    /** The wire form of an error. */
+    record ErrorBody(Fields error) {
+        record Fields(String code, String message, String cause, String remediation) {}
+
+        static ErrorBody of(ErrorReply reply) {
+            return new ErrorBody(new Fields(reply.code(), reply.message(), reply.cause(), reply.remediation()));
+        }
+    }
+
+    /** Answers what Jetty itself refuses (broken requests, headers too large) in the same form as everything else. */
+    private static final class JsonErrors extends ErrorHandler {
+        @Override
+        protected void generateResponse(
+                Request request,
+                Response response,
+                int status,
+                @Nullable String message,
+                @Nullable Throwable cause,
+                Callback callback) {
+            response.getHeaders().put(HttpHeader.CONTENT_TYPE, "application/json");
+            response.write(true, ByteBuffer.wrap(body(status, message)), callback);
+        }
+
+        private static byte[] body(int status, @Nullable String message) {
+            String code = switch (status) {
+                case 414, 431 -> "headers_too_large";
+                case 503 -> "shutting_down";
+                default -> status < 500 ? "invalid_request" : "internal";
+            };
+            String text = message == null ? "the request could not be read" : message;
+            return Json.bytes(ErrorBody.of(new ErrorReply(Math.clamp(status, 400, 599), code, text, "", "")));
+        }
+    }
+}
