@@ -1,0 +1,3 @@
+package frame
+
+func childMain(mode string) {}
