@@ -1,0 +1,249 @@
+// Command atoll-engine is the one process of a node that is root. It owns
+// everything that Linux has of Atoll: sandboxes, control groups, namespaces,
+// pipes and spools.
+//
+//	atoll-engine [serve] --data DIR --run DIR --instance ID --runsc DIR --agent-image FILE --images DIR --socket-group GROUP
+//	atoll-engine purge  --data DIR --run DIR --instance ID --runsc DIR
+//	atoll-engine check  --data DIR --runsc DIR [...]
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
+
+	"atoll/node/gen/enginev1"
+	"atoll/node/internal/box"
+	"atoll/node/internal/cgroup"
+	"atoll/node/internal/driver/gvisor"
+	"atoll/node/internal/engine"
+	"atoll/node/internal/image"
+	"atoll/node/internal/net"
+	"atoll/node/internal/reap"
+	"atoll/node/internal/spool"
+)
+
+func init() {
+	// The main goroutine keeps the main thread, so that no goroutine which changes
+	// its thread for good (see the net package) ever gets it.
+	runtime.LockOSThread()
+}
+
+type options struct {
+	data, run, instance, runsc, agentImage, images, socketGroup string
+	grace                                                       time.Duration
+}
+
+func main() {
+	logger := slog.New(slog.NewJSONHandler(os.Stderr, nil))
+	slog.SetDefault(logger)
+	arguments := os.Args[1:]
+	command := "serve"
+	if len(arguments) > 0 && len(arguments[0]) > 0 && arguments[0][0] != '-' {
+		command, arguments = arguments[0], arguments[1:]
+	}
+	o, err := parse(command, arguments)
+	if errors.Is(err, flag.ErrHelp) {
+		return
+	}
+	if err == nil {
+		switch command {
+		case "serve":
+			err = serve(o, logger)
+		case "purge":
+			err = purge(o, logger)
+		case "check":
+			err = check(o)
+		default:
+			err = fmt.Errorf("command %q (expected: serve, purge or check)", command)
+		}
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "atoll-engine: "+err.Error())
+		os.Exit(1)
+	}
+}
+
+var instancePattern = regexp.MustCompile(`^[a-z0-9]{1,16}$`)
+
+func parse(command string, arguments []string) (options, error) {
+	var o options
+	flags := flag.NewFlagSet("atoll-engine "+command, flag.ContinueOnError)
+	flags.StringVar(&o.data, "data", "/var/lib/atoll", "folder of boxes and spools")
+	flags.StringVar(&o.instance, "instance", "default", "short id that every name on the host carries: lower-case letters and digits")
+	flags.StringVar(&o.run, "run", "", "folder of the socket and of runtime state (default /run/atoll-<instance>)")
+	flags.StringVar(&o.runsc, "runsc", "", "folder of a runsc build: runsc, gvisor-bin/ and VERSION")
+	flags.StringVar(&o.agentImage, "agent-image", "", "EROFS file with the agent and the kernels")
+	flags.StringVar(&o.images, "images", "", "folder of images and their metadata")
+	flags.StringVar(&o.socketGroup, "socket-group", "atoll", "group whose members may use the socket")
+	flags.DurationVar(&o.grace, "shutdown-grace", 2*time.Second, "how long calls may take to end at shutdown")
+	if err := flags.Parse(arguments); err != nil {
+		return o, err
+	}
+	if flags.NArg() > 0 {
+		return o, fmt.Errorf("argument %q (expected: flags only)", flags.Arg(0))
+	}
+	if !instancePattern.MatchString(o.instance) {
+		return o, fmt.Errorf("--instance: %q (expected: 1 to 16 lower-case letters and digits)", o.instance)
+	}
+	if o.run == "" {
+		o.run = "/run/atoll-" + o.instance
+	}
+	for _, path := range []*string{&o.data, &o.run, &o.runsc, &o.agentImage, &o.images} {
+		if *path == "" {
+			continue
+		}
+		absolute, err := filepath.Abs(*path)
+		if err != nil {
+			return o, err
+		}
+		*path = absolute
+	}
+	return o, nil
+}
+
+func (o options) socket() string { return filepath.Join(o.run, "engine.sock") }
+
+func (o options) netns() string { return filepath.Join(o.run, "netns") }
+
+// lock makes sure that one engine at a time works on a data folder.
+func lock(dir string) (*os.File, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(filepath.Join(dir, "engine.lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil, errors.Join(fmt.Errorf("another engine works on %s: %w", dir, err), f.Close())
+	}
+	return f, nil
+}
+
+func serve(o options, logger *slog.Logger) error {
+	started := time.Now()
+	if os.Geteuid() != 0 {
+		return errors.New("the engine must run as root (remedy: sudo, or the container image)")
+	}
+	for name, value := range map[string]string{"--runsc": o.runsc, "--agent-image": o.agentImage, "--images": o.images} {
+		if value == "" {
+			return fmt.Errorf("%s is missing", name)
+		}
+	}
+	if _, err := os.Stat(o.agentImage); err != nil {
+		return fmt.Errorf("agent image: %w (remedy: run ./atoll up, which builds it)", err)
+	}
+	locked, err := lock(o.data)
+	if err != nil {
+		return err
+	}
+	defer locked.Close()
+	reaper, err := reap.Start()
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(o.run, 0o710); err != nil {
+		return err
+	}
+	if err := net.Shared(o.netns()); err != nil {
+		return err
+	}
+	groups, err := cgroup.Detect(cgroup.Root, o.instance)
+	if err != nil {
+		return err
+	}
+	runtime, err := gvisor.New(gvisor.Options{RunscDir: o.runsc, RunDir: o.run, NetworkNamespace: o.netns(), Reaper: reaper})
+	if err != nil {
+		return err
+	}
+	spools, problems, err := spool.Open(filepath.Join(o.data, "spool"), spool.Sizes{})
+	if err != nil {
+		return err
+	}
+	for _, problem := range problems {
+		logger.Warn(problem)
+	}
+	claims, err := engine.OpenClaims(o.data)
+	if err != nil {
+		return err
+	}
+	images := image.NewStore(o.images)
+	node, err := box.Open(box.Config{
+		DataDir: o.data, AgentImage: o.agentImage, Driver: runtime, Cgroups: groups, Images: images, Spool: spools, Reaper: reaper, Logger: logger,
+	})
+	if err != nil {
+		return err
+	}
+	listener, err := engine.Listen(o.socket(), o.socketGroup, logger)
+	if err != nil {
+		return err
+	}
+	server := engine.NewServer(claims)
+	enginev1.RegisterEngineServer(server, &engine.Service{
+		Node: node, Images: images, Claims: claims, Instance: o.instance, EngineVersion: engine.Version, RuntimeVersion: runtime.Version(),
+		CgroupVersion: groups.Version(), DataDir: o.data, StartedAt: started, Warnings: factsOf(o).Warnings,
+	})
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, unix.SIGTERM, unix.SIGINT)
+	failed := make(chan error, 1)
+	go func() { failed <- server.Serve(listener) }()
+	logger.Info("engine is ready", "socket", o.socket(), "instance", o.instance, "runsc", runtime.Version(), "boxes", len(node.List()),
+		"ms", time.Since(started).Milliseconds())
+	select {
+	case err := <-failed:
+		return err
+	case s := <-signals:
+		logger.Info("engine stops; sandboxes go on", "signal", s.String())
+	}
+	stop(server, o.grace)
+	node.Close()
+	return nil
+}
+
+// stop lets running calls end; streams that follow an execution would take as long as it does.
+func stop(server *grpc.Server, grace time.Duration) {
+	timer := time.AfterFunc(grace, server.Stop)
+	defer timer.Stop()
+	server.GracefulStop()
+}
+
+func purge(o options, logger *slog.Logger) error {
+	if os.Geteuid() != 0 {
+		return errors.New("purge must run as root (remedy: sudo)")
+	}
+	locked, err := lock(o.data)
+	if err != nil {
+		return fmt.Errorf("%w (remedy: stop the engine first)", err)
+	}
+	defer locked.Close()
+	reaper, err := reap.Start()
+	if err != nil {
+		return err
+	}
+	groups, err := cgroup.Detect(cgroup.Root, o.instance)
+	if err != nil {
+		return err
+	}
+	// Without its runsc, what the runtime keeps is only files in the run folder.
+	runtime := gvisor.ForPurge(gvisor.Options{RunscDir: o.runsc, RunDir: o.run, NetworkNamespace: o.netns(), Reaper: reaper})
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	err = box.Purge(ctx, o.data, runtime, groups)
+	err = errors.Join(err, runtime.Unmount(), net.Remove(o.netns()), os.RemoveAll(o.run))
+	if err == nil {
+		logger.Info("nothing of the instance is left on the host", "instance", o.instance)
+	}
+	return err
+}

@@ -1,0 +1,708 @@
+package box
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/proto"
+
+	"atoll/node/gen/agentv1"
+	"atoll/node/gen/enginev1"
+	"atoll/node/gen/execv1"
+	"atoll/node/internal/agentrpc"
+	"atoll/node/internal/cgroup"
+	"atoll/node/internal/driver"
+	"atoll/node/internal/frame"
+	"atoll/node/internal/spool"
+)
+
+const (
+	startTimeout = 60 * time.Second
+	// How long an agent that lost its connection is tried again before the box counts as broken.
+	reconnectFor = 30 * time.Second
+	// A call for a box that is being reached again waits this long before it is refused.
+	reconnectPatience = 2 * time.Second
+	// How long a dead box's last output may take to be read from its pipe.
+	lastOutput     = 500 * time.Millisecond
+	removalTimeout = 20 * time.Second
+	// A live box's log of its agent and sentry.
+	maxStderr = 256 << 10
+)
+
+// box is one sandbox's body.
+//
+// One goroutine, run, changes it: it executes commands one after the other, and
+// what must not wait for a long one (death, deletion) ends the box's life, a
+// context that every long command obeys. Others read the published snapshot,
+// and talk to the agent over the current link.
+type box struct {
+	node   *Node
+	id     string
+	dir    string
+	logger *slog.Logger
+
+	commands chan func()
+	// gone is closed when run has ended: the box was deleted, or never came to be.
+	gone chan struct{}
+	// started is closed when the box is ready or has failed; startErr is set before.
+	started  chan struct{}
+	startErr error
+
+	life    context.Context
+	endLife context.CancelCauseFunc
+
+	snapshot atomic.Pointer[enginev1.Box]
+
+	linkMu sync.Mutex
+	// All below is guarded by linkMu.
+	link        *link
+	linkChanged chan struct{}
+	executions  map[string]*execution
+
+	contexts *contextTable
+
+	// All below belongs to run.
+	record *record
+	key    [32]byte
+	group  cgroup.Group
+	pidfd  *os.File
+	status <-chan unix.WaitStatus
+	// lost yields the link that ended.
+	lost chan *link
+	done bool
+}
+
+// Why a life ended.
+var (
+	errDeleted = errors.New("the sandbox was deleted")
+	errDied    = errors.New("the sandbox ended")
+	errBroken  = errors.New("the sandbox's agent could not be reached")
+)
+
+func newBox(n *Node, id string, r *record) *box {
+	b := &box{
+		node: n, id: id, dir: n.boxDir(id), logger: n.logger.With("box", id), record: r,
+		commands: make(chan func()), gone: make(chan struct{}), started: make(chan struct{}),
+		linkChanged: make(chan struct{}), executions: map[string]*execution{}, contexts: newContextTable(),
+		lost: make(chan *link), group: n.cgroups.Open(id),
+	}
+	b.life, b.endLife = context.WithCancelCause(context.Background())
+	b.snapshot.Store(proto.CloneOf(r.box))
+	return b
+}
+
+// run is the box's goroutine. first starts the box or takes it over.
+func (b *box) run(first func()) {
+	defer close(b.gone)
+	first()
+	for !b.done {
+		dead := b.life.Done()
+		if b.ended() {
+			dead = nil
+		}
+		select {
+		case command := <-b.commands:
+			command()
+		case <-dead:
+			b.end()
+		case l := <-b.lost:
+			if l == b.currentLink() {
+				b.reconnect()
+			}
+		}
+	}
+}
+
+// do runs f in the box's goroutine.
+func (b *box) do(ctx context.Context, f func() error) error {
+	result := make(chan error, 1)
+	select {
+	case b.commands <- func() { result <- f() }:
+	case <-b.gone:
+		return fault(NotFound, "box %s does not exist", b.id)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	select {
+	case err := <-result:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (b *box) ended() bool { return b.record.box.GetState() == enginev1.BoxState_BOX_STATE_ENDED }
+
+// save writes the record and publishes it.
+func (b *box) save() error {
+	if err := b.record.write(b.dir); err != nil {
+		return err
+	}
+	b.publish()
+	return nil
+}
+
+func (b *box) publish() {
+	box := proto.CloneOf(b.record.box)
+	b.snapshot.Store(box)
+	b.node.announce(box)
+}
+
+// start makes the box from nothing.
+func (b *box) start() {
+	defer close(b.started)
+	if err := b.tryStart(); err != nil {
+		if cause := context.Cause(b.life); cause != nil {
+			err = errors.Join(cause, err)
+		}
+		b.startErr = b.explainStart(err)
+		b.logger.Warn("box did not start", "error", b.startErr)
+		b.endLife(errBroken)
+		if err := b.removeAll(); err != nil {
+			b.logger.Error("what a failed start left is still there", "error", err)
+		}
+		b.leave()
+		return
+	}
+	b.record.box.State = enginev1.BoxState_BOX_STATE_READY
+	if err := b.save(); err != nil {
+		b.logger.Error("box record not written", "error", err)
+	}
+	b.logger.Info("box is ready", "ms", time.Now().UnixMilli()-b.record.box.GetCreatedAtUnixMs())
+}
+
+// explainStart adds what the sandbox itself said.
+func (b *box) explainStart(err error) error {
+	if errors.Is(err, errDeleted) {
+		return fault(NotFound, "box %s was deleted while it started", b.id)
+	}
+	text := fmt.Sprintf("box %s did not start: %v", b.id, err)
+	if oom, e := b.group.OutOfMemory(); e == nil && oom.Kills > 0 {
+		text += fmt.Sprintf("; the kernel ended it for want of memory (limit %d bytes)", oom.LimitBytes)
+	}
+	if tail := driver.Tail(filepath.Join(b.dir, driver.StderrName), 2048); tail != "" {
+		text += "; its log ends with: " + tail
+	}
+	return fault(Internal, "%s", text)
+}
+
+func (b *box) tryStart() error {
+	ctx, cancel := context.WithTimeout(b.life, startTimeout)
+	defer cancel()
+	// Intent first: a crash from here on finds a folder that says "creating", and removes what goes with it.
+	if err := os.Mkdir(b.dir, 0o700); err != nil {
+		return err
+	}
+	if err := b.save(); err != nil {
+		return err
+	}
+	if _, err := rand.Read(b.key[:]); err != nil {
+		return err
+	}
+	if err := writeKey(b.dir, b.key); err != nil {
+		return err
+	}
+	release, err := b.node.startSlot(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	limits := b.record.box.GetLimits()
+	if b.group, err = b.node.cgroups.Create(b.id, groupLimits(limits, true)); err != nil {
+		return err
+	}
+	pid, err := b.node.driver.Start(ctx, driver.Spec{
+		ID: b.id, Dir: b.dir, ImagePath: b.record.image.Path, AgentImagePath: b.node.config.AgentImage,
+		CgroupPath: b.group.Path(), DiskBytes: limits.GetDiskBytes(), ShmBytes: min(maxShm, limits.GetMemoryBytes()/4),
+		MaxOpenFiles: agentOpenFiles, Hostname: b.record.hostname,
+		AgentEnv: []string{"ATOLL_FRAME_KEY=" + hex.EncodeToString(b.key[:])},
+	})
+	if err != nil {
+		return err
+	}
+	if err := b.adoptProcess(pid); err != nil {
+		return err
+	}
+	if err := b.save(); err != nil {
+		return err
+	}
+	l, err := b.connect(true)
+	if err != nil {
+		return err
+	}
+	return b.openWarmContexts(ctx, l)
+}
+
+func (b *box) adoptProcess(pid int) error {
+	b.status = b.node.reaper.Status(pid)
+	started, err := startTime(pid)
+	if err != nil {
+		return fmt.Errorf("the sandbox ended at once: %w", err)
+	}
+	b.record.process = process{PID: pid, StartTime: started, BootID: b.node.bootID}
+	return b.watchProcess()
+}
+
+// watchProcess ends the box's life when its process ends.
+func (b *box) watchProcess() error {
+	pidfd, err := openProcess(b.record.process)
+	if err != nil {
+		return err
+	}
+	b.pidfd = pidfd
+	go func() {
+		if err := waitProcess(pidfd); err != nil && !errors.Is(err, os.ErrClosed) {
+			b.logger.Error("waiting for the sandbox's process failed", "error", err)
+		}
+		b.endLife(errDied)
+	}()
+	return nil
+}
+
+// connect makes a new link and has it watched.
+func (b *box) connect(reconfigure bool) (*link, error) {
+	l, err := connect(b.life, b.record, b.dir, b.key, b.node.nextEpoch(), reconfigure, b.contexts)
+	if err != nil {
+		return nil, err
+	}
+	b.resumeExecutions(l)
+	b.setLink(l)
+	go l.watch(b.logger)
+	go func() {
+		<-l.session.Done()
+		select {
+		case b.lost <- l:
+		case <-b.gone:
+		}
+	}()
+	return l, nil
+}
+
+func (b *box) setLink(l *link) {
+	b.linkMu.Lock()
+	defer b.linkMu.Unlock()
+	b.link = l
+	close(b.linkChanged)
+	b.linkChanged = make(chan struct{})
+}
+
+func (b *box) currentLink() *link {
+	b.linkMu.Lock()
+	defer b.linkMu.Unlock()
+	return b.link
+}
+
+// awaitLink returns a live link, waiting a little if the box is being reached again.
+func (b *box) awaitLink(ctx context.Context) (*link, error) {
+	deadline := time.NewTimer(reconnectPatience)
+	defer deadline.Stop()
+	for {
+		b.linkMu.Lock()
+		l, changed := b.link, b.linkChanged
+		b.linkMu.Unlock()
+		if box := b.snapshot.Load(); box.GetState() == enginev1.BoxState_BOX_STATE_ENDED {
+			return nil, fault(FailedPrecondition, "box %s has ended: %s", b.id, box.GetEndDetail())
+		}
+		if l != nil && l.alive() {
+			return l, nil
+		}
+		select {
+		case <-changed:
+		case <-b.gone:
+			return nil, fault(NotFound, "box %s does not exist", b.id)
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-deadline.C:
+			return nil, fault(Unavailable, "box %s is being reached again: try again", b.id)
+		}
+	}
+}
+
+func (b *box) openWarmContexts(ctx context.Context, l *link) error {
+	specs := b.record.box.GetSpec().GetWarmContexts()
+	results := make(chan error, len(specs))
+	for _, spec := range specs {
+		go func() {
+			opened, err := openContext(ctx, l, spec)
+			if err == nil && opened.GetState() == execv1.ContextState_CONTEXT_STATE_FAILED {
+				err = fmt.Errorf("the %s context did not start: %s", spec.GetLanguage(), opened.GetDetail())
+			}
+			results <- err
+		}()
+	}
+	var failures []error
+	for range specs {
+		failures = append(failures, <-results)
+	}
+	return errors.Join(failures...)
+}
+
+func openContext(ctx context.Context, l *link, spec *execv1.ContextSpec) (*execv1.Context, error) {
+	reply := &agentv1.OpenContextReply{}
+	if err := frame.Call(ctx, l.session, agentrpc.OpenContext, &agentv1.OpenContextRequest{Spec: spec}, reply); err != nil {
+		return nil, agentFault("opening the "+spec.GetLanguage()+" context", err)
+	}
+	if reply.GetContext().GetContextId() != spec.GetContextId() {
+		return nil, fault(Internal, "the agent answered for context %q (asked: %q)", clip(reply.GetContext().GetContextId()), spec.GetContextId())
+	}
+	l.contexts.put(reply.GetContext())
+	return clipContext(reply.GetContext()), nil
+}
+
+// recover takes over a box whose process lives.
+func (b *box) recover() {
+	close(b.started)
+	b.reconnect()
+}
+
+// reconnect reaches the agent again. A box whose agent can't be reached any more is ended.
+func (b *box) reconnect() {
+	if l := b.currentLink(); l != nil {
+		b.dropLink(l)
+	}
+	if b.life.Err() != nil {
+		return
+	}
+	b.record.box.State = enginev1.BoxState_BOX_STATE_RECONNECTING
+	b.publish()
+	deadline := time.Now().Add(reconnectFor)
+	for wait := 10 * time.Millisecond; ; wait = min(2*wait, time.Second) {
+		_, err := b.connect(false)
+		if err == nil {
+			break
+		}
+		if b.life.Err() != nil {
+			return
+		}
+		b.logger.Warn("agent not reached", "error", err)
+		if time.Now().After(deadline) {
+			b.endLife(fmt.Errorf("%w: %w", errBroken, err))
+			return
+		}
+		select {
+		case <-time.After(wait):
+		case <-b.life.Done():
+			return
+		}
+	}
+	b.record.box.State = enginev1.BoxState_BOX_STATE_READY
+	b.publish()
+}
+
+// dropLink ends a link and waits until nothing drains over it any more.
+func (b *box) dropLink(l *link) {
+	b.linkMu.Lock()
+	if b.link == l {
+		b.link = nil
+	}
+	b.linkMu.Unlock()
+	l.close()
+	l.pumps.Wait()
+}
+
+// resumeExecutions goes on draining what the agent holds over a new link, and
+// closes the books on what it does not hold any more.
+func (b *box) resumeExecutions(l *link) {
+	held := map[string]bool{}
+	for _, h := range l.held {
+		if !validID(h.GetExecutionId()) || held[h.GetExecutionId()] {
+			continue
+		}
+		held[h.GetExecutionId()] = true
+		if b.node.spool.Kept(h.GetExecutionId()) {
+			// The server has it on record; only the agent was not told any more.
+			l.acknowledge(h)
+			continue
+		}
+		owner := spool.Owner{ExecutionID: h.GetExecutionId(), BoxID: b.id, ContextID: clip(h.GetContextId()), SandboxID: b.record.box.GetSandboxId()}
+		log, _ := b.node.spool.Add(owner)
+		if log.Owner().BoxID != b.id {
+			continue
+		}
+		e, err := attachExecution(l, log, b.logger)
+		if err != nil {
+			return
+		}
+		b.pump(l, e)
+		if log.Finished() != nil {
+			e.finish()
+		}
+	}
+	for _, log := range b.node.spool.Of(b.id) {
+		if log.Finished() == nil && !held[log.Owner().ExecutionID] {
+			finishLog(log, &execv1.Finished{Reason: execv1.ExitReason_EXIT_REASON_LOST, Detail: "the sandbox's agent does not know this execution any more"})
+		}
+	}
+}
+
+// pump drains an execution in the background.
+func (b *box) pump(l *link, e *execution) {
+	id := e.log.Owner().ExecutionID
+	b.linkMu.Lock()
+	b.executions[id] = e
+	b.linkMu.Unlock()
+	l.pumps.Add(1)
+	go func() {
+		defer l.pumps.Done()
+		err := e.drain()
+		b.linkMu.Lock()
+		if b.executions[id] == e {
+			delete(b.executions, id)
+		}
+		b.linkMu.Unlock()
+		var broken *violation
+		switch {
+		case errors.Is(err, errRefused):
+			_ = b.node.spool.Discard(e.log, agentFault("execution "+id, err))
+		case errors.As(err, &broken):
+			b.logger.Warn("connection to the agent is ended", "error", err)
+			l.session.Close()
+		}
+	}()
+}
+
+func finishLog(log *spool.Log, finished *execv1.Finished) {
+	finished.StdoutBytes, finished.StderrBytes = log.Ends()
+	event := &execv1.ExecutionEvent{Seq: log.Last() + 1, Event: &execv1.ExecutionEvent_Finished{Finished: finished}}
+	// Refused only if the execution has ended by itself, or was forgotten.
+	_ = log.Append(event)
+}
+
+// assign gives the box its sandbox.
+func (b *box) assign(ctx context.Context, request *enginev1.AssignBoxRequest) error {
+	if b.ended() {
+		return fault(FailedPrecondition, "box %s has ended: %s", b.id, b.record.box.GetEndDetail())
+	}
+	if have := b.record.box.GetSandboxId(); have != "" && have != request.GetSandboxId() {
+		return fault(AlreadyExists, "box %s belongs to sandbox %s (asked for: %s)", b.id, have, request.GetSandboxId())
+	}
+	limits := b.record.box.GetLimits()
+	if request.GetLimits() != nil {
+		limits = completeLimits(request.GetLimits())
+		// The size of the writable layer is fixed when the box is made.
+		limits.DiskBytes = b.record.box.GetLimits().GetDiskBytes()
+	}
+	if err := checkLimits(limits); err != nil {
+		return err
+	}
+	l, err := b.awaitLink(ctx)
+	if err != nil {
+		return err
+	}
+	b.record.box.SandboxId = request.GetSandboxId()
+	b.record.box.Labels = request.GetLabels()
+	b.record.box.Limits = limits
+	b.record.env = request.GetEnv()
+	b.record.hostname = request.GetHostname()
+	if err := b.save(); err != nil {
+		return err
+	}
+	if err := b.group.Set(groupLimits(limits, false)); err != nil {
+		return fault(Internal, "box %s: %v", b.id, err)
+	}
+	callCtx, cancel := context.WithTimeout(b.life, callTimeout)
+	defer cancel()
+	reply, err := l.hello(callCtx, b.record, b.node.nextEpoch(), true)
+	if err != nil {
+		return agentFault("assigning box "+b.id, err)
+	}
+	b.contexts.replace(reply.GetContexts())
+	return nil
+}
+
+func (b *box) updateLimits(ctx context.Context, limits *execv1.Limits) error {
+	if b.ended() {
+		return fault(FailedPrecondition, "box %s has ended: %s", b.id, b.record.box.GetEndDetail())
+	}
+	limits = completeLimits(limits)
+	limits.DiskBytes = b.record.box.GetLimits().GetDiskBytes()
+	if err := checkLimits(limits); err != nil {
+		return err
+	}
+	l, err := b.awaitLink(ctx)
+	if err != nil {
+		return err
+	}
+	if err := b.group.Set(groupLimits(limits, false)); err != nil {
+		return fault(FailedPrecondition, "box %s: limits not changed: %v", b.id, err)
+	}
+	b.record.box.Limits = limits
+	if err := b.save(); err != nil {
+		return err
+	}
+	callCtx, cancel := context.WithTimeout(b.life, callTimeout)
+	defer cancel()
+	if _, err := l.hello(callCtx, b.record, b.node.nextEpoch(), true); err != nil {
+		return agentFault("telling box "+b.id+" its limits", err)
+	}
+	return nil
+}
+
+// end is called once the box's life is over. It finds out why, tells, and frees what the box held.
+func (b *box) end() {
+	if l := b.currentLink(); l != nil {
+		// What the sandbox said before it died is still in the pipe.
+		if errors.Is(context.Cause(b.life), errDied) {
+			select {
+			case <-l.session.Done():
+			case <-time.After(lastOutput):
+			}
+		}
+		b.dropLink(l)
+	}
+	b.judge()
+	b.record.box.State = enginev1.BoxState_BOX_STATE_ENDED
+	b.record.box.EndedAtUnixMs = time.Now().UnixMilli()
+	if err := b.record.write(b.dir); err != nil {
+		b.logger.Error("box record not written", "error", err)
+	}
+	b.closeBooks()
+	b.publish()
+	b.setLink(nil)
+	b.logger.Info("box has ended", "reason", b.record.box.GetEndReason().String(), "detail", b.record.box.GetEndDetail())
+	if err := b.free(); err != nil {
+		b.logger.Error("resources of an ended box are still there", "error", err)
+	}
+}
+
+// judge finds out why the box ended. Requires: its control group is still there.
+func (b *box) judge() {
+	box := b.record.box
+	cause := context.Cause(b.life)
+	oom, err := b.group.OutOfMemory()
+	if err != nil && b.group.Exists() {
+		b.logger.Error("memory counters not read", "error", err)
+	}
+	switch {
+	case errors.Is(cause, errDeleted):
+		box.EndReason, box.EndDetail = enginev1.BoxEndReason_BOX_END_REASON_DELETED, "the sandbox was deleted"
+	case oom.Kills > 0:
+		box.EndReason = enginev1.BoxEndReason_BOX_END_REASON_OUT_OF_MEMORY
+		// Both less what the sandbox itself may use, to match what the user was promised.
+		box.MemoryLimitBytes = box.GetLimits().GetMemoryBytes()
+		box.MemoryPeakBytes = oom.PeakBytes
+		box.EndDetail = fmt.Sprintf("the sandbox used more memory than its limit of %d MiB and was ended by the kernel", box.GetLimits().GetMemoryBytes()/mebibyte)
+	case errors.Is(cause, errLost):
+		box.EndReason, box.EndDetail = enginev1.BoxEndReason_BOX_END_REASON_LOST, "the machine was started again"
+	case errors.Is(cause, errBroken):
+		box.EndReason, box.EndDetail = enginev1.BoxEndReason_BOX_END_REASON_EXITED, clip(cause.Error())
+	default:
+		box.EndReason, box.EndDetail = enginev1.BoxEndReason_BOX_END_REASON_EXITED, b.exitDetail()
+	}
+}
+
+func (b *box) exitDetail() string {
+	detail := "the sandbox's first process ended"
+	if b.status != nil {
+		select {
+		case status := <-b.status:
+			switch {
+			case status.Signaled():
+				detail = fmt.Sprintf("the sandbox was ended by signal %d (%s)", status.Signal(), status.Signal())
+			default:
+				detail = fmt.Sprintf("the sandbox's first process ended with exit status %d", status.ExitStatus())
+			}
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+	if tail := driver.Tail(filepath.Join(b.dir, driver.StderrName), 1024); tail != "" {
+		detail += "; its log ends with: " + tail
+	}
+	return detail
+}
+
+// closeBooks ends the executions of a box that has ended, and puts on file what
+// only the agent could have repeated.
+func (b *box) closeBooks() {
+	box := b.record.box
+	for _, log := range b.node.spool.Of(b.id) {
+		finished := &execv1.Finished{Reason: execv1.ExitReason_EXIT_REASON_SANDBOX_ENDED, Detail: box.GetEndDetail()}
+		if box.GetEndReason() == enginev1.BoxEndReason_BOX_END_REASON_OUT_OF_MEMORY {
+			finished.Reason = execv1.ExitReason_EXIT_REASON_OUT_OF_MEMORY
+			finished.MemoryLimitBytes, finished.MemoryPeakBytes = box.GetMemoryLimitBytes(), box.GetMemoryPeakBytes()
+		}
+		if log.Finished() == nil {
+			finishLog(log, finished)
+		}
+		if err := log.Spill(); err != nil {
+			b.logger.Warn("output stays in memory", "error", err)
+		}
+	}
+}
+
+// free removes all of the box but its record and log. It may be called again.
+func (b *box) free() error {
+	ctx, cancel := context.WithTimeout(context.Background(), removalTimeout)
+	defer cancel()
+	var failures []error
+	if b.pidfd != nil {
+		failures = append(failures, killProcess(b.pidfd))
+	}
+	failures = append(failures, b.node.driver.Delete(ctx, b.id), b.group.Remove(ctx), driver.RemovePipes(b.dir))
+	for _, name := range []string{keyName, "overlay", "config.json", "pid"} {
+		failures = append(failures, os.RemoveAll(filepath.Join(b.dir, name)))
+	}
+	if b.pidfd != nil {
+		failures = append(failures, b.pidfd.Close())
+		b.pidfd = nil
+		b.node.reaper.Forget(b.record.process.PID)
+	}
+	return errors.Join(failures...)
+}
+
+// removeAll removes every trace of the box but its spools.
+func (b *box) removeAll() error {
+	if l := b.currentLink(); l != nil {
+		b.dropLink(l)
+	}
+	return errors.Join(b.free(), os.RemoveAll(b.dir))
+}
+
+// remove is the end of a box that is deleted. Requires: its life has ended.
+func (b *box) remove() error {
+	if !b.ended() {
+		b.end()
+	}
+	if err := b.removeAll(); err != nil {
+		return fault(Internal, "box %s is deleted but not all of it is gone: %v", b.id, err)
+	}
+	b.leave()
+	return nil
+}
+
+// leave takes the box out of the node.
+func (b *box) leave() {
+	b.done = true
+	b.record.box.State = enginev1.BoxState_BOX_STATE_DELETED
+	b.node.drop(b)
+	b.publish()
+}
+
+// boundStderr keeps the log of a live box small. The writer appends, so it goes on at the new end.
+func (b *box) boundStderr() error {
+	path := filepath.Join(b.dir, driver.StderrName)
+	info, err := os.Stat(path)
+	if err != nil || info.Size() <= maxStderr {
+		return nil
+	}
+	tail := driver.Tail(path, maxStderr/4)
+	if err := os.Truncate(path, 0); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString("(earlier lines were dropped)\n" + tail + "\n")
+	return errors.Join(err, f.Close())
+}

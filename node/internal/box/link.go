@@ -1,0 +1,252 @@
+package box
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+
+	"atoll/node/gen/agentv1"
+	"atoll/node/gen/execv1"
+	"atoll/node/internal/agentrpc"
+	"atoll/node/internal/driver"
+	"atoll/node/internal/frame"
+)
+
+const (
+	// How long an agent may take to answer when a connection is made. A fresh one
+	// answers after 30 to 60 ms; the rest is for a machine that starts many.
+	connectTimeout = 20 * time.Second
+	callTimeout    = 30 * time.Second
+	// Texts of the agent's that are kept or shown.
+	maxText = 4096
+)
+
+// link is one connection to a box's agent. It ends with the first error.
+type link struct {
+	session  *frame.Session
+	stdin    *os.File
+	stdout   *os.File
+	contexts *contextTable
+	held     []*agentv1.HeldExecution
+	// pumps are the goroutines that drain executions.
+	pumps sync.WaitGroup
+	once  sync.Once
+}
+
+// connect takes a box's agent over and says hello.
+func connect(ctx context.Context, r *record, dir string, key [32]byte, epoch uint64, reconfigure bool, contexts *contextTable) (*link, error) {
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	// One direction each: the sandbox holds both ends, so these opens succeed while
+	// it lives, and reading ends when it dies.
+	stdout, err := os.OpenFile(filepath.Join(dir, driver.StdoutName), os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	stdin, err := os.OpenFile(filepath.Join(dir, driver.StdinName), os.O_WRONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, errors.Join(err, stdout.Close())
+	}
+	session, err := frame.Connect(ctx, stdout, stdin, frame.HostOptions{Epoch: epoch, Key: key})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("connecting to the agent: %w", err), stdin.Close(), stdout.Close())
+	}
+	l := &link{session: session, stdin: stdin, stdout: stdout, contexts: contexts}
+	reply, err := l.hello(ctx, r, epoch, reconfigure)
+	if err != nil {
+		l.close()
+		return nil, err
+	}
+	l.held = reply.GetExecutions()
+	l.contexts.replace(reply.GetContexts())
+	return l, nil
+}
+
+func (l *link) hello(ctx context.Context, r *record, epoch uint64, reconfigure bool) (*agentv1.HelloReply, error) {
+	entropy := make([]byte, 32)
+	if _, err := rand.Read(entropy); err != nil {
+		return nil, err
+	}
+	m := r.image.Metadata
+	request := &agentv1.HelloRequest{
+		BoxId: r.box.GetBoxId(), Epoch: epoch, SandboxId: r.box.GetSandboxId(), Hostname: r.hostname,
+		Env: map[string]string{}, WallTimeUnixMs: time.Now().UnixMilli(), Entropy: entropy, Limits: r.box.GetLimits(),
+		User: m.User, Home: m.Home, Workdir: m.Workdir, Reconfigure: reconfigure,
+	}
+	maps.Copy(request.Env, m.Env)
+	maps.Copy(request.Env, r.env)
+	for language, kernel := range m.Kernels {
+		request.Kernels = append(request.Kernels, &agentv1.Kernel{Language: language, Argv: kernel.Argv, Env: kernel.Env})
+	}
+	reply := &agentv1.HelloReply{}
+	if err := frame.Call(ctx, l.session, agentrpc.Hello, request, reply); err != nil {
+		return nil, fmt.Errorf("the agent does not answer the hello: %w", err)
+	}
+	return reply, nil
+}
+
+// close ends the connection. The agent goes on.
+func (l *link) close() {
+	l.once.Do(func() {
+		l.session.Close()
+		l.stdin.Close()
+		l.stdout.Close()
+	})
+}
+
+func (l *link) alive() bool {
+	select {
+	case <-l.session.Done():
+		return false
+	default:
+		return true
+	}
+}
+
+// acknowledge lets the agent forget an execution that nobody drains any more.
+func (l *link) acknowledge(h *agentv1.HeldExecution) {
+	stream, err := l.session.Open(context.Background(), agentrpc.Execute)
+	if err != nil {
+		return
+	}
+	// An error means that the connection is over; the next one finds the execution again.
+	_ = stream.SendAll(
+		&agentv1.ExecuteRequest{Message: &agentv1.ExecuteRequest_Attach{Attach: &agentv1.Attach{ExecutionId: h.GetExecutionId(), AfterSeq: h.GetLastSeq()}}},
+		&agentv1.ExecuteRequest{Message: &agentv1.ExecuteRequest_AcknowledgeSeq{AcknowledgeSeq: h.GetLastSeq()}},
+	)
+	go func() {
+		for stream.Receive(&execv1.ExecutionEvent{}) == nil {
+		}
+	}()
+}
+
+// watch takes in what the agent reports of its own accord, until the connection ends.
+func (l *link) watch(logger *slog.Logger) {
+	stream, err := l.session.Open(context.Background(), agentrpc.Watch)
+	if err != nil {
+		return
+	}
+	if err := stream.Send(&agentv1.WatchRequest{}); err != nil {
+		return
+	}
+	if err := stream.CloseSend(); err != nil {
+		return
+	}
+	for {
+		event := &agentv1.AgentEvent{}
+		if err := stream.Receive(event); err != nil {
+			return
+		}
+		switch e := event.GetEvent().(type) {
+		case *agentv1.AgentEvent_ContextChanged:
+			l.contexts.put(e.ContextChanged)
+		case *agentv1.AgentEvent_MemoryGuard:
+			logger.Info("agent's memory guard ended a process", "pid", e.MemoryGuard.GetPid(), "command", clip(e.MemoryGuard.GetCommand()),
+				"rss_bytes", e.MemoryGuard.GetRssBytes(), "limit_bytes", e.MemoryGuard.GetLimitBytes(), "execution", clip(e.MemoryGuard.GetExecutionId()))
+		case *agentv1.AgentEvent_TreeDied:
+			logger.Warn("the user's processes died at once and were started anew", "detail", clip(e.TreeDied.GetDetail()))
+		}
+	}
+}
+
+// contextTable is what is known of a box's contexts.
+type contextTable struct {
+	mu sync.Mutex
+	// byID is guarded by mu.
+	byID map[string]*execv1.Context
+}
+
+// A hostile agent may invent contexts; a real one has as many as were opened.
+const maxContexts = 1024
+
+func newContextTable() *contextTable { return &contextTable{byID: map[string]*execv1.Context{}} }
+
+func (t *contextTable) put(c *execv1.Context) {
+	c = clipContext(c)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if _, known := t.byID[c.GetContextId()]; known || len(t.byID) < maxContexts {
+		t.byID[c.GetContextId()] = c
+	}
+}
+
+func (t *contextTable) remove(id string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.byID, id)
+}
+
+func (t *contextTable) replace(contexts []*execv1.Context) {
+	t.mu.Lock()
+	t.byID = map[string]*execv1.Context{}
+	t.mu.Unlock()
+	for _, c := range contexts {
+		t.put(c)
+	}
+}
+
+func (t *contextTable) list() []*execv1.Context {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	contexts := make([]*execv1.Context, 0, len(t.byID))
+	for _, c := range t.byID {
+		contexts = append(contexts, c)
+	}
+	return contexts
+}
+
+func clipContext(c *execv1.Context) *execv1.Context {
+	c = proto.CloneOf(c)
+	c.ContextId, c.Language, c.Version = clip(c.GetContextId()), clip(c.GetLanguage()), clip(c.GetVersion())
+	c.Cwd, c.Detail = clip(c.GetCwd()), clip(c.GetDetail())
+	return c
+}
+
+// clip bounds a text that came from a sandbox.
+func clip(text string) string {
+	if len(text) > maxText {
+		return strings.ToValidUTF8(text[:maxText], "")
+	}
+	return text
+}
+
+// agentFault turns an agent's answer into ours.
+func agentFault(what string, err error) error {
+	var status *frame.Status
+	if !errors.As(err, &status) {
+		if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+			return err
+		}
+		return fault(Unavailable, "%s: the sandbox's agent is being reached again: %v", what, err)
+	}
+	kind := Internal
+	switch status.Code {
+	case codes.NotFound:
+		kind = NotFound
+	case codes.AlreadyExists:
+		kind = AlreadyExists
+	case codes.InvalidArgument:
+		kind = Invalid
+	case codes.FailedPrecondition:
+		kind = FailedPrecondition
+	case codes.ResourceExhausted:
+		kind = Exhausted
+	case codes.Unavailable:
+		kind = Unavailable
+	case codes.Canceled, codes.DeadlineExceeded:
+		return status
+	}
+	return fault(kind, "%s: %s", what, clip(status.Message))
+}

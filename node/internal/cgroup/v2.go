@@ -1,0 +1,234 @@
+package cgroup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+var v2Controllers = []string{"cpu", "memory", "pids"}
+
+// v2 is the unified hierarchy.
+type v2 struct {
+	root, parent string
+}
+
+func newV2(root, parent string) (*v2, error) {
+	available, err := controllersIn(root, "cgroup.controllers")
+	if err != nil {
+		return nil, fmt.Errorf("control groups: %w", err)
+	}
+	for _, needed := range v2Controllers {
+		if !slices.Contains(available, needed) {
+			return nil, fmt.Errorf("control groups: the %s controller is not available in %s (found: %s)", needed, root, strings.Join(available, " "))
+		}
+	}
+	return &v2{root: root, parent: parent}, nil
+}
+
+func controllersIn(dir, file string) ([]string, error) {
+	b, err := os.ReadFile(filepath.Join(dir, file))
+	if err != nil {
+		return nil, err
+	}
+	return strings.Fields(string(b)), nil
+}
+
+func (h *v2) Version() int { return 2 }
+
+func (h *v2) Create(box string, limits Limits) (Group, error) {
+	parent := filepath.Join(h.root, h.parent)
+	if err := h.delegate(h.root); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(parent, 0o755); err != nil {
+		return nil, fmt.Errorf("making group: %w", err)
+	}
+	if err := h.delegate(parent); err != nil {
+		return nil, err
+	}
+	g := &v2Group{h: h, box: box}
+	if err := os.Mkdir(g.dir(), 0o755); err != nil {
+		return nil, fmt.Errorf("making group: %w", err)
+	}
+	err := g.Set(limits)
+	if err == nil {
+		// Half a sandbox is no sandbox: a kernel that kills one process of it kills all.
+		err = write(g.dir(), "memory.oom.group", "1")
+	}
+	if err != nil {
+		return nil, errors.Join(err, g.Remove(context.Background()))
+	}
+	return g, nil
+}
+
+// delegate lets the children of a group have limits.
+func (h *v2) delegate(dir string) error {
+	enabled, err := controllersIn(dir, "cgroup.subtree_control")
+	if err != nil {
+		return fmt.Errorf("delegating controllers: %w", err)
+	}
+	var missing []string
+	for _, controller := range v2Controllers {
+		if !slices.Contains(enabled, controller) {
+			missing = append(missing, "+"+controller)
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	value := strings.Join(missing, " ")
+	err = write(dir, "cgroup.subtree_control", value)
+	if errors.Is(err, unix.EBUSY) {
+		// In a container the root of our cgroup namespace is an ordinary group with
+		// processes in it, and such a group can't have children with limits. Its
+		// processes (the container's own) move into a leaf first.
+		if err := moveToLeaf(dir); err != nil {
+			return fmt.Errorf("delegating controllers in %s: %w", dir, err)
+		}
+		err = write(dir, "cgroup.subtree_control", value)
+	}
+	if err != nil {
+		return fmt.Errorf("delegating controllers in %s: %w", dir, err)
+	}
+	return nil
+}
+
+func moveToLeaf(dir string) error {
+	leaf := filepath.Join(dir, "atoll-rest")
+	if err := os.MkdirAll(leaf, 0o755); err != nil {
+		return err
+	}
+	pids, err := readPids(dir)
+	if err != nil {
+		return err
+	}
+	for _, pid := range pids {
+		if err := write(leaf, "cgroup.procs", strconv.Itoa(pid)); err != nil && !errors.Is(err, unix.ESRCH) {
+			return err
+		}
+	}
+	return nil
+}
+
+func (h *v2) Open(box string) Group { return &v2Group{h: h, box: box} }
+
+func (h *v2) Boxes() ([]string, error) { return subdirectories(filepath.Join(h.root, h.parent)) }
+
+func (h *v2) Remove() error {
+	dir := filepath.Join(h.root, h.parent)
+	if err := os.Remove(dir); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("removing group %s: %w", dir, err)
+	}
+	return nil
+}
+
+type v2Group struct {
+	h   *v2
+	box string
+}
+
+func (g *v2Group) dir() string { return filepath.Join(g.h.root, g.h.parent, g.box) }
+
+func (g *v2Group) Path() string { return "/" + g.h.parent + "/" + g.box }
+
+func (g *v2Group) Exists() bool { return fileExists(g.dir()) }
+
+func (g *v2Group) Set(limits Limits) error {
+	max := func(n uint64) string {
+		if n == 0 {
+			return "max"
+		}
+		return strconv.FormatUint(n, 10)
+	}
+	if err := write(g.dir(), "memory.max", max(limits.MemoryBytes)); err != nil {
+		return fmt.Errorf("setting the memory limit: %w", err)
+	}
+	// A kernel built without swap has no such file, and nothing to forbid.
+	if err := write(g.dir(), "memory.swap.max", "0"); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("forbidding swap: %w", err)
+	}
+	quota := "max"
+	if limits.CPUMillis > 0 {
+		quota = strconv.FormatInt(cpuPeriod.Microseconds()*int64(limits.CPUMillis)/1000, 10)
+	}
+	if err := write(g.dir(), "cpu.max", fmt.Sprintf("%s %d", quota, cpuPeriod.Microseconds())); err != nil {
+		return fmt.Errorf("setting the CPU limit: %w", err)
+	}
+	if err := write(g.dir(), "pids.max", max(limits.MaxPids)); err != nil {
+		return fmt.Errorf("setting the process limit: %w", err)
+	}
+	return nil
+}
+
+func (g *v2Group) OutOfMemory() (OutOfMemory, error) {
+	kills, err := readKey(g.dir(), "memory.events", "oom_kill")
+	if err != nil {
+		return OutOfMemory{}, err
+	}
+	peak, err := g.peak()
+	if err != nil {
+		return OutOfMemory{}, err
+	}
+	limit, err := readUint(g.dir(), "memory.max")
+	if err != nil {
+		return OutOfMemory{}, err
+	}
+	if kills > 0 && peak == 0 {
+		peak = limit
+	}
+	return OutOfMemory{Kills: kills, PeakBytes: peak, LimitBytes: limit}, nil
+}
+
+// peak is 0 on kernels before 5.19, which don't keep it.
+func (g *v2Group) peak() (uint64, error) {
+	peak, err := readUint(g.dir(), "memory.peak")
+	if errors.Is(err, os.ErrNotExist) && g.Exists() {
+		return 0, nil
+	}
+	return peak, err
+}
+
+func (g *v2Group) Usage() (Usage, error) {
+	current, err := readUint(g.dir(), "memory.current")
+	if err != nil {
+		return Usage{}, err
+	}
+	peak, err := g.peak()
+	if err != nil {
+		return Usage{}, err
+	}
+	pids, err := readUint(g.dir(), "pids.current")
+	if err != nil {
+		return Usage{}, err
+	}
+	micros, err := readKey(g.dir(), "cpu.stat", "usage_usec")
+	if err != nil {
+		return Usage{}, err
+	}
+	return Usage{MemoryBytes: current, PeakBytes: peak, CPU: time.Duration(micros) * time.Microsecond, Pids: pids}, nil
+}
+
+func (g *v2Group) Pids() ([]int, error) { return readPids(g.dir()) }
+
+func (g *v2Group) Remove(ctx context.Context) error {
+	return removeDir(ctx, g.dir(), func() error {
+		err := write(g.dir(), "cgroup.kill", "1")
+		if err == nil || errors.Is(err, unix.ENODEV) {
+			return nil
+		}
+		if errors.Is(err, os.ErrNotExist) {
+			// Kernels before 5.14.
+			return killAll(g.dir())
+		}
+		return err
+	})
+}

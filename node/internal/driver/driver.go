@@ -1,0 +1,117 @@
+// Package driver is what the engine asks of a sandbox runtime.
+//
+// A driver starts an agent behind two FIFOs and removes what it started. Which
+// boxes exist, their control groups, and how they ended are the caller's: so a
+// driver keeps nothing that a restarted engine would need.
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// Names inside a box's folder.
+const (
+	StdinName  = "stdin"
+	StdoutName = "stdout"
+	StderrName = "stderr.log"
+)
+
+// Spec is what a sandbox is started with.
+type Spec struct {
+	// ID is as long as every other id: runsc matches ids by prefix.
+	ID string
+	// Dir is the box's own folder, which exists. The driver may keep files in it.
+	Dir string
+	// ImagePath and AgentImagePath are EROFS files.
+	ImagePath      string
+	AgentImagePath string
+	// CgroupPath of a group that exists already, as the OCI specification wants it.
+	CgroupPath string
+	// DiskBytes is how much the sandbox may write.
+	DiskBytes uint64
+	// ShmBytes is the size of /dev/shm.
+	ShmBytes     uint64
+	MaxOpenFiles uint32
+	Hostname     string
+	// AgentEnv is the agent's environment; user processes don't inherit it.
+	AgentEnv []string
+}
+
+// Driver is a sandbox runtime. Its methods may be called at the same time for different ids.
+type Driver interface {
+	Name() string
+	// Version of the runtime that new sandboxes get.
+	Version() string
+	// Start makes the FIFOs in the folder and starts the agent on them. It returns
+	// the host process whose end is the sandbox's end. On error nothing is left but
+	// what Delete removes.
+	Start(ctx context.Context, spec Spec) (pid int, err error)
+	// Delete ends a sandbox and removes what the runtime keeps of it. Succeeds where there is none.
+	Delete(ctx context.Context, id string) error
+	// List returns the ids of which the runtime keeps anything.
+	List() ([]string, error)
+}
+
+// Pipes are a sandbox's standard streams as the sandbox gets them.
+type Pipes struct {
+	Stdin, Stdout, Stderr *os.File
+}
+
+// MakePipes makes the FIFOs and the log in a box's folder. The FIFOs are open
+// for both directions, so that neither side sees an end of file when the other goes.
+func MakePipes(dir string) (*Pipes, error) {
+	for _, name := range []string{StdinName, StdoutName} {
+		if err := unix.Mkfifo(filepath.Join(dir, name), 0o600); err != nil {
+			return nil, fmt.Errorf("making FIFO %s: %w", name, err)
+		}
+	}
+	p := &Pipes{}
+	var err error
+	open := func(name string, flags int) *os.File {
+		if err != nil {
+			return nil
+		}
+		// Opened without the runtime's poller: the sandbox must get a description in blocking mode.
+		var fd int
+		if fd, err = unix.Open(filepath.Join(dir, name), flags|unix.O_CLOEXEC, 0o600); err != nil {
+			err = fmt.Errorf("opening %s: %w", name, err)
+			return nil
+		}
+		return os.NewFile(uintptr(fd), name)
+	}
+	p.Stdin = open(StdinName, unix.O_RDWR)
+	p.Stdout = open(StdoutName, unix.O_RDWR)
+	p.Stderr = open(StderrName, unix.O_WRONLY|unix.O_CREAT|unix.O_APPEND)
+	if err != nil {
+		p.Close()
+		return nil, err
+	}
+	return p, nil
+}
+
+// Close closes this side's copies. They must not be used once the sandbox runs:
+// it makes the shared description non-blocking.
+func (p *Pipes) Close() {
+	for _, f := range []*os.File{p.Stdin, p.Stdout, p.Stderr} {
+		if f != nil {
+			f.Close()
+		}
+	}
+}
+
+// RemovePipes removes what MakePipes made.
+func RemovePipes(dir string) error {
+	var failures []error
+	for _, name := range []string{StdinName, StdoutName} {
+		if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			failures = append(failures, err)
+		}
+	}
+	return errors.Join(failures...)
+}
