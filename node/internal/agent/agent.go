@@ -1,0 +1,569 @@
+// Package agent is PID 1 of a sandbox: it starts the language kernels, runs executions in them and tells the engine, over the sandbox's
+// stdin and stdout, everything that they say. It decides nothing; what must outlive it, the engine keeps.
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"maps"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+
+	agentv1 "atoll/node/gen/agentv1"
+	execv1 "atoll/node/gen/execv1"
+	"atoll/node/internal/agent/inner"
+	"atoll/node/internal/agentrpc"
+	"atoll/node/internal/frame"
+)
+
+// Version is set by the build.
+var Version = "dev"
+
+const (
+	maxCodeBytes = 16 << 20
+	// Ids of executions that were acknowledged, kept so that a late second start does not run them twice.
+	rememberedIDs        = 512
+	defaultMaxProcesses  = 256
+	defaultMaxOpenFiles  = 4096
+	maxHeldExecutions    = 4096
+	guardIdleDelay       = time.Second
+	freeMemoryAfterBytes = 8 << 20
+)
+
+// Agent serves one engine at a time. Locks are taken in the order Agent.mu, kernelContext.mu, kernel.ioMu, execution.mu.
+type Agent struct {
+	meminfo string
+
+	mu         sync.Mutex
+	hello      *agentv1.HelloRequest     // the last one; guarded by mu
+	greeted    bool                      // this engine has said hello; guarded by mu
+	user       *user                     // guarded by mu
+	tree       *tree                     // guarded by mu
+	contexts   map[string]*kernelContext // guarded by mu
+	executions map[string]*execution     // held, not acknowledged; guarded by mu
+	done       map[string]bool           // acknowledged; guarded by mu
+	doneOrder  []string                  // guarded by mu
+	watchers   map[*watcher]bool         // guarded by mu
+
+	helloMu sync.Mutex // one hello at a time
+
+	busyMu    sync.Mutex
+	active    int         // executions that run; guarded by busyMu
+	guardBusy bool        // what the init was told; guarded by busyMu
+	idleTimer *time.Timer // guarded by busyMu
+
+	lateMu     sync.Mutex
+	lateBudget int       // guarded by lateMu
+	lateAt     time.Time // guarded by lateMu
+}
+
+// New makes an agent whose memory guard reads meminfo (/proc/meminfo, but for tests).
+func New(meminfo string) *Agent {
+	return &Agent{
+		meminfo:    meminfo,
+		contexts:   map[string]*kernelContext{},
+		executions: map[string]*execution{},
+		done:       map[string]bool{},
+		watchers:   map[*watcher]bool{},
+	}
+}
+
+// Reset forgets the hello: a host has taken over, and is answered nothing before its own.
+func (a *Agent) Reset(uint64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.greeted = false
+	clear(a.watchers)
+}
+
+// Close ends everything that the agent has started.
+func (a *Agent) Close() {
+	a.mu.Lock()
+	t := a.tree
+	a.tree = nil
+	contexts := slices.Collect(maps.Values(a.contexts))
+	a.mu.Unlock()
+	for _, c := range contexts {
+		c.mu.Lock()
+		c.closed = true
+		c.mu.Unlock()
+	}
+	if t != nil {
+		t.end()
+	}
+}
+
+// Serve handles one stream of the frame layer.
+func (a *Agent) Serve(stream *frame.Stream) {
+	err := a.serve(stream)
+	var status *frame.Status
+	switch {
+	case err == nil, errors.As(err, &status):
+	case stream.Context().Err() != nil:
+		// The engine has gone; nobody reads this.
+	default:
+		log.Printf("%s: %v", stream.Method(), err)
+		err = &frame.Status{Code: codes.Internal, Message: err.Error()}
+	}
+	stream.End(err)
+}
+
+func (a *Agent) serve(stream *frame.Stream) error {
+	if stream.Method() == agentrpc.Hello {
+		return unary(stream, &agentv1.HelloRequest{}, a.Hello)
+	}
+	a.mu.Lock()
+	greeted := a.greeted
+	a.mu.Unlock()
+	if !greeted {
+		return &frame.Status{Code: codes.FailedPrecondition, Message: "the first call after a connection is Hello"}
+	}
+	switch stream.Method() {
+	case agentrpc.OpenContext:
+		return unary(stream, &agentv1.OpenContextRequest{}, a.OpenContext)
+	case agentrpc.RestartContext:
+		return unary(stream, &agentv1.ContextRequest{}, a.RestartContext)
+	case agentrpc.CloseContext:
+		return unary(stream, &agentv1.ContextRequest{}, a.CloseContext)
+	case agentrpc.Interrupt:
+		return unary(stream, &agentv1.InterruptRequest{}, a.Interrupt)
+	case agentrpc.Execute:
+		return a.execute(stream)
+	case agentrpc.Watch:
+		return a.watch(stream)
+	}
+	return &frame.Status{Code: codes.Unimplemented, Message: "the agent has no call " + stream.Method()}
+}
+
+func unary[Request, Reply proto.Message](stream *frame.Stream, request Request, call func(context.Context, Request) (Reply, error)) error {
+	if err := stream.Receive(request); err != nil {
+		return err
+	}
+	reply, err := call(stream.Context(), request)
+	if err != nil {
+		return err
+	}
+	return stream.Reply(reply)
+}
+
+// OpenContext makes a context, or finds it, and waits for its kernel.
+func (a *Agent) OpenContext(_ context.Context, request *agentv1.OpenContextRequest) (*agentv1.OpenContextReply, error) {
+	spec := request.GetSpec()
+	if spec.GetContextId() == "" {
+		return nil, &frame.Status{Code: codes.InvalidArgument, Message: "context without an id"}
+	}
+	a.mu.Lock()
+	c, known := a.contexts[spec.ContextId]
+	if !known {
+		c = &kernelContext{agent: a, spec: spec, state: execv1.ContextState_CONTEXT_STATE_STARTING}
+		a.contexts[spec.ContextId] = c
+	}
+	a.mu.Unlock()
+	if known && c.spec.Language != spec.Language {
+		return nil, &frame.Status{Code: codes.AlreadyExists,
+			Message: fmt.Sprintf("context %s speaks %s (asked for: %s)", spec.ContextId, c.spec.Language, spec.Language)}
+	}
+	if known {
+		if described := c.describe(); described.State == execv1.ContextState_CONTEXT_STATE_IDLE || described.State == execv1.ContextState_CONTEXT_STATE_RUNNING {
+			return &agentv1.OpenContextReply{Context: described}, nil
+		}
+	}
+	var err error
+	c.do(func() { _, err = c.ensure() })
+	var refused *startError
+	if errors.As(err, &refused) && refused.missing {
+		a.mu.Lock()
+		delete(a.contexts, spec.ContextId)
+		a.mu.Unlock()
+		return nil, &frame.Status{Code: codes.FailedPrecondition, Message: refused.detail}
+	}
+	return &agentv1.OpenContextReply{Context: c.describe()}, nil
+}
+
+func (a *Agent) find(contextID string) (*kernelContext, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	c, known := a.contexts[contextID]
+	if !known {
+		return nil, &frame.Status{Code: codes.NotFound, Message: "no context " + contextID}
+	}
+	return c, nil
+}
+
+// RestartContext ends the kernel with all that it has started, and starts a new one. What waits in the queue then runs in that.
+func (a *Agent) RestartContext(_ context.Context, request *agentv1.ContextRequest) (*agentv1.OpenContextReply, error) {
+	c, err := a.find(request.ContextId)
+	if err != nil {
+		return nil, err
+	}
+	c.end("restarted", false)
+	c.do(func() { _, _ = c.ensure() }) // how that went is in the description
+	return &agentv1.OpenContextReply{Context: c.describe()}, nil
+}
+
+// CloseContext ends a context with all that it has started. Closing one that is not there is no error.
+func (a *Agent) CloseContext(_ context.Context, request *agentv1.ContextRequest) (*agentv1.Empty, error) {
+	c, err := a.find(request.ContextId)
+	if err != nil {
+		return &agentv1.Empty{}, nil //nolint:nilerr // gone is what was asked for
+	}
+	c.end("closed", true)
+	a.mu.Lock()
+	delete(a.contexts, request.ContextId)
+	a.mu.Unlock()
+	return &agentv1.Empty{}, nil
+}
+
+// Interrupt ends an execution. One that is over, or was never heard of, needs no interrupt.
+func (a *Agent) Interrupt(_ context.Context, request *agentv1.InterruptRequest) (*agentv1.Empty, error) {
+	a.mu.Lock()
+	e, held := a.executions[request.ExecutionId]
+	known := held || a.done[request.ExecutionId]
+	a.mu.Unlock()
+	if !known {
+		return nil, &frame.Status{Code: codes.NotFound, Message: "no execution " + request.ExecutionId}
+	}
+	if held {
+		grace := time.Duration(request.GraceMs) * time.Millisecond
+		if grace == 0 {
+			grace = defaultGrace
+		}
+		e.context.interrupt(e, grace)
+	}
+	return &agentv1.Empty{}, nil
+}
+
+func (a *Agent) execute(stream *frame.Stream) error {
+	first := &agentv1.ExecuteRequest{}
+	if err := stream.Receive(first); err != nil {
+		return err
+	}
+	var e *execution
+	var after uint64
+	var err error
+	switch message := first.Message.(type) {
+	case *agentv1.ExecuteRequest_Start:
+		e, after, err = a.begin(message.Start)
+	case *agentv1.ExecuteRequest_Attach:
+		after = message.Attach.AfterSeq
+		e, err = a.attach(message.Attach)
+	default:
+		err = &frame.Status{Code: codes.InvalidArgument, Message: "the first message is start or attach"}
+	}
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(stream.Context())
+	defer cancel()
+	acknowledged := make(chan error, 1)
+	go func() {
+		acknowledged <- a.acknowledgements(stream, e)
+		// A half-closed stream still gets its events; a broken one ends by its own context.
+	}()
+	stop := context.AfterFunc(ctx, func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.cond.Broadcast()
+	})
+	defer stop()
+	var batch []proto.Message
+	for {
+		batch = e.next(ctx, after, batch[:0])
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if len(batch) == 0 {
+			break
+		}
+		last := batch[len(batch)-1].(*execv1.ExecutionEvent)
+		if err := stream.SendAll(batch...); err != nil {
+			return err
+		}
+		after = last.Seq
+		clear(batch)
+	}
+	select {
+	case err := <-acknowledged:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// acknowledgements reads them until the last event is acknowledged or the engine sends no more.
+func (a *Agent) acknowledgements(stream *frame.Stream, e *execution) error {
+	for {
+		request := &agentv1.ExecuteRequest{}
+		if err := stream.Receive(request); err != nil {
+			// End of the requests: whoever attaches next acknowledges the rest.
+			return nil //nolint:nilerr // a broken stream ends by its context
+		}
+		acknowledge, ok := request.Message.(*agentv1.ExecuteRequest_AcknowledgeSeq)
+		if !ok {
+			return &frame.Status{Code: codes.InvalidArgument, Message: "start or attach in the middle of a call"}
+		}
+		if e.acknowledge(acknowledge.AcknowledgeSeq) {
+			a.forget(e)
+			return nil
+		}
+	}
+}
+
+// begin starts an execution, or finds the one of that id.
+func (a *Agent) begin(spec *execv1.ExecutionSpec) (*execution, uint64, error) {
+	if spec.ExecutionId == "" || len(spec.Code) > maxCodeBytes {
+		return nil, 0, &frame.Status{Code: codes.InvalidArgument,
+			Message: fmt.Sprintf("execution %q with %d bytes of code (expected: an id, at most %d bytes)", spec.ExecutionId, len(spec.Code), maxCodeBytes)}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if e, held := a.executions[spec.ExecutionId]; held {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		return e, e.acknowledged, nil
+	}
+	if a.done[spec.ExecutionId] {
+		return nil, 0, &frame.Status{Code: codes.AlreadyExists,
+			Message: "execution " + spec.ExecutionId + " has ended and its events were acknowledged; it does not run twice"}
+	}
+	if len(a.executions) >= maxHeldExecutions {
+		return nil, 0, &frame.Status{Code: codes.ResourceExhausted,
+			Message: fmt.Sprintf("%d executions run, wait or are not acknowledged", len(a.executions))}
+	}
+	c, known := a.contexts[spec.ContextId]
+	if !known {
+		return nil, 0, &frame.Status{Code: codes.NotFound, Message: "no context " + spec.ContextId}
+	}
+	e := newExecution(spec, c)
+	if err := c.enqueue(e); err != nil {
+		return nil, 0, err
+	}
+	a.executions[spec.ExecutionId] = e
+	return e, 0, nil
+}
+
+func (a *Agent) attach(attach *agentv1.Attach) (*execution, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	e, held := a.executions[attach.ExecutionId]
+	if !held {
+		return nil, &frame.Status{Code: codes.NotFound, Message: "no execution " + attach.ExecutionId}
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if attach.AfterSeq < e.acknowledged || attach.AfterSeq > e.lastSeq {
+		return nil, &frame.Status{Code: codes.OutOfRange,
+			Message: fmt.Sprintf("execution %s holds the events after %d up to %d (asked for: after %d)", attach.ExecutionId, e.acknowledged, e.lastSeq, attach.AfterSeq)}
+	}
+	return e, nil
+}
+
+func (a *Agent) forget(e *execution) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	id := e.spec.ExecutionId
+	if a.executions[id] != e {
+		return
+	}
+	delete(a.executions, id)
+	a.done[id] = true
+	a.doneOrder = append(a.doneOrder, id)
+	if len(a.doneOrder) > rememberedIDs {
+		delete(a.done, a.doneOrder[0])
+		a.doneOrder = a.doneOrder[1:]
+	}
+	if len(a.executions) == 0 && len(e.spec.Code) > freeMemoryAfterBytes {
+		go debug.FreeOSMemory()
+	}
+}
+
+// busy counts the executions that run, so that the memory is watched closely while any does. The init hears of it at most twice a second.
+func (a *Agent) busy(change int) {
+	a.busyMu.Lock()
+	defer a.busyMu.Unlock()
+	a.active += change
+	switch {
+	case a.active > 0 && !a.guardBusy:
+		a.guardBusy = true
+		a.tellGuard(true)
+	case a.active == 0 && a.guardBusy && a.idleTimer == nil:
+		a.idleTimer = time.AfterFunc(guardIdleDelay, a.calmDown)
+	}
+}
+
+func (a *Agent) calmDown() {
+	a.busyMu.Lock()
+	defer a.busyMu.Unlock()
+	a.idleTimer = nil
+	if a.active == 0 && a.guardBusy {
+		a.guardBusy = false
+		a.tellGuard(false)
+	}
+}
+
+// tellGuard requires busyMu.
+func (a *Agent) tellGuard(busy bool) {
+	a.mu.Lock()
+	t, limit := a.tree, a.hello.GetLimits().GetMemoryBytes()
+	a.mu.Unlock()
+	if t != nil {
+		_ = t.send(&inner.Request{Guard: &inner.Guard{Busy: busy, LimitBytes: limit}}) // a dead tree needs no guard
+	}
+}
+
+// currentTree returns the living tree, starting one where the last has died.
+func (a *Agent) currentTree() (*tree, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.tree != nil && !a.tree.isDead() {
+		return a.tree, nil
+	}
+	t, err := startTree(a.meminfo, a.memoryGuard)
+	if err != nil {
+		return nil, err
+	}
+	if err := a.limit(t); err != nil {
+		t.end()
+		return nil, err
+	}
+	a.tree = t
+	go a.watchTree(t)
+	return t, nil
+}
+
+// limit requires mu.
+func (a *Agent) limit(t *tree) error {
+	limits := &inner.Limits{
+		Processes: uint64(a.hello.GetLimits().GetMaxProcesses()),
+		OpenFiles: uint64(a.hello.GetLimits().GetMaxOpenFiles()),
+	}
+	if limits.Processes == 0 {
+		limits.Processes = defaultMaxProcesses
+	}
+	if limits.OpenFiles == 0 {
+		limits.OpenFiles = defaultMaxOpenFiles
+	}
+	if _, err := t.call(context.Background(), &inner.Request{Limits: limits}); err != nil {
+		return fmt.Errorf("limits of the sandbox: %w", err)
+	}
+	return t.send(&inner.Request{Guard: &inner.Guard{LimitBytes: a.hello.GetLimits().GetMemoryBytes()}})
+}
+
+func (a *Agent) watchTree(t *tree) {
+	<-t.dead
+	a.mu.Lock()
+	ours := a.tree == t
+	a.mu.Unlock()
+	if !ours {
+		return // the agent itself has ended it
+	}
+	log.Printf("the inner tree died: %s", t.detail)
+	a.publish(&agentv1.AgentEvent{Event: &agentv1.AgentEvent_TreeDied{TreeDied: &agentv1.TreeDied{
+		Detail: t.detail + ": every process in the sandbox has ended with it; contexts are started afresh when they are used.",
+	}}})
+	if _, err := a.currentTree(); err != nil {
+		log.Printf("a new inner tree: %v", err)
+	}
+	a.busyMu.Lock()
+	defer a.busyMu.Unlock()
+	if a.guardBusy {
+		a.tellGuard(true)
+	}
+}
+
+// others names what lives on when c is ended.
+func (a *Agent) others(c *kernelContext) (roots []int, contexts []string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for id, other := range a.contexts {
+		if other == c {
+			continue
+		}
+		contexts = append(contexts, id)
+		other.mu.Lock()
+		if other.kernel != nil {
+			roots = append(roots, other.kernel.pid)
+		}
+		other.mu.Unlock()
+	}
+	return roots, contexts
+}
+
+// memoryGuard gives the end of a process to the execution that it belonged to.
+func (a *Agent) memoryGuard(victim *inner.Victim) {
+	a.mu.Lock()
+	c := a.contexts[victim.Context]
+	if c == nil {
+		// Its origin is unknown. When one context is busy, it was that one's doing.
+		var busy []*kernelContext
+		for _, one := range a.contexts {
+			one.mu.Lock()
+			if one.running != nil {
+				busy = append(busy, one)
+			}
+			one.mu.Unlock()
+		}
+		if len(busy) == 1 {
+			c = busy[0]
+		}
+	}
+	a.mu.Unlock()
+	var e *execution
+	if c != nil {
+		c.mu.Lock()
+		e = c.running
+		c.mu.Unlock()
+	}
+	event := &agentv1.MemoryGuard{
+		Pid:        int32(victim.Pid),
+		Command:    strings.ToValidUTF8(victim.Command, "\uFFFD"),
+		RssBytes:   victim.RSSBytes,
+		LimitBytes: victim.LimitBytes,
+	}
+	if e != nil {
+		e.outOfMemory(victim)
+		event.ExecutionId = e.spec.ExecutionId
+	}
+	log.Printf("memory guard: ended process %d (%q, %d MB) with %d MB of %d MB left", victim.Pid, victim.Command,
+		victim.RSSBytes>>20, victim.AvailableBytes>>20, victim.LimitBytes>>20)
+	a.publish(&agentv1.AgentEvent{Event: &agentv1.AgentEvent_MemoryGuard{MemoryGuard: event}})
+}
+
+func victimSentence(victim *inner.Victim, stateKept bool) string {
+	text := fmt.Sprintf("The sandbox was about to run out of memory (limit %d MB, peak %d MB): its largest process, %s (%d MB), was ended.",
+		victim.LimitBytes>>20, victim.PeakBytes>>20, strings.ToValidUTF8(victim.Command, "\uFFFD"), victim.RSSBytes>>20)
+	if victim.RSSBytes < victim.PeakBytes/4 {
+		text += " Most of the memory was not in that process: look for large files in /dev/shm or another tmpfs."
+	}
+	if !stateKept {
+		text += " The interpreter is started afresh, the state is lost."
+	}
+	return text
+}
+
+func (t *tree) isDead() bool {
+	select {
+	case <-t.dead:
+		return true
+	default:
+		return false
+	}
+}
+
+func setHostname(name string) {
+	if name == "" {
+		return
+	}
+	if err := unix.Sethostname([]byte(name)); err != nil {
+		log.Printf("hostname %s: %v", name, err)
+	}
+}

@@ -1,0 +1,560 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+
+	execv1 "atoll/node/gen/execv1"
+	"atoll/node/internal/agent/inner"
+	"atoll/node/internal/frame"
+)
+
+// defaultGrace is how long a kernel has to end its cell after an interrupt.
+const defaultGrace = 300 * time.Millisecond
+
+// bigCode is above what fits a pipe in one go: writing it could block.
+const bigCode = 32 << 10
+
+// kernelContext is a stateful interpreter: a queue of executions and, while it lives, a kernel. One worker at a time serves the queue.
+type kernelContext struct {
+	agent *Agent
+	spec  *execv1.ContextSpec
+
+	mu       sync.Mutex
+	queue    []*execution        // guarded by mu
+	running  *execution          // guarded by mu
+	working  bool                // a worker is at it; guarded by mu
+	closed   bool                // guarded by mu
+	kernel   *kernel             // guarded by mu
+	state    execv1.ContextState // guarded by mu
+	version  string              // guarded by mu
+	detail   string              // guarded by mu
+	restarts uint32              // guarded by mu
+	started  bool                // a kernel has been ready before; guarded by mu
+	lost     string              // how the last kernel ended, until an execution has said so; guarded by mu
+	jobs     []func()            // what the worker does before the next execution: restart, close; guarded by mu
+}
+
+func (c *kernelContext) describe() *execv1.Context { return c.describeWith(c.agent.cwdOf(c.spec)) }
+
+func (c *kernelContext) describeWith(cwd string) *execv1.Context {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	state := c.state
+	if c.running != nil && state == execv1.ContextState_CONTEXT_STATE_IDLE {
+		state = execv1.ContextState_CONTEXT_STATE_RUNNING
+	}
+	return &execv1.Context{
+		ContextId: c.spec.ContextId,
+		Language:  c.spec.Language,
+		Version:   c.version,
+		Cwd:       cwd,
+		State:     state,
+		Restarts:  c.restarts,
+		Detail:    c.detail,
+	}
+}
+
+func (c *kernelContext) enqueue(e *execution) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return &frame.Status{Code: codes.NotFound, Message: "context " + c.spec.ContextId + " was closed"}
+	}
+	c.queue = append(c.queue, e)
+	c.wakeWorker()
+	return nil
+}
+
+// do has the worker call job between two executions, and waits for that.
+func (c *kernelContext) do(job func()) {
+	done := make(chan struct{})
+	c.mu.Lock()
+	c.jobs = append(c.jobs, func() { defer close(done); job() })
+	c.wakeWorker()
+	c.mu.Unlock()
+	<-done
+}
+
+// wakeWorker requires mu.
+func (c *kernelContext) wakeWorker() {
+	if !c.working {
+		c.working = true
+		go c.work()
+	}
+}
+
+func (c *kernelContext) work() {
+	for {
+		c.mu.Lock()
+		if len(c.jobs) > 0 {
+			job := c.jobs[0]
+			c.jobs = c.jobs[1:]
+			c.mu.Unlock()
+			job()
+			continue
+		}
+		if len(c.queue) == 0 {
+			c.queue = nil
+			c.working = false
+			c.mu.Unlock()
+			return
+		}
+		e := c.queue[0]
+		c.queue[0] = nil
+		c.queue = c.queue[1:]
+		c.running = e
+		c.mu.Unlock()
+		c.agent.busy(1)
+		c.run(e)
+		c.agent.busy(-1)
+	}
+}
+
+// ended makes room for the next execution before the end of this one is told: who sees the end may see an idle context.
+func (c *kernelContext) ended(e *execution, finished *execv1.Finished) {
+	c.mu.Lock()
+	c.running = nil
+	c.mu.Unlock()
+	e.finish(finished)
+}
+
+// removeQueued takes e out of the queue and says whether it was there.
+func (c *kernelContext) removeQueued(e *execution) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i, queued := range c.queue {
+		if queued == e {
+			c.queue = append(c.queue[:i:i], c.queue[i+1:]...)
+			return true
+		}
+	}
+	return false
+}
+
+// startError is why there is no kernel.
+type startError struct {
+	// The image cannot run this language at all; trying again is of no use.
+	missing bool
+	detail  string
+}
+
+func (e *startError) Error() string { return e.detail }
+
+// ensure returns a kernel that is ready, starting one where there is none. Only the worker calls it.
+func (c *kernelContext) ensure() (*kernel, error) {
+	c.mu.Lock()
+	k := c.kernel
+	c.mu.Unlock()
+	if k != nil {
+		select {
+		case <-k.dead:
+			c.forgetKernel(k, "between two executions the interpreter "+k.endedText())
+		default:
+			return k, nil
+		}
+	}
+	k, err := c.start()
+	c.mu.Lock()
+	if err != nil {
+		c.state, c.detail = execv1.ContextState_CONTEXT_STATE_FAILED, err.Error()
+	} else {
+		c.kernel, c.state, c.detail, c.version = k, execv1.ContextState_CONTEXT_STATE_IDLE, "", k.version
+		if c.started {
+			c.restarts++
+		}
+		c.started = true
+	}
+	c.mu.Unlock()
+	c.agent.contextChanged(c)
+	return k, err
+}
+
+func (c *kernelContext) start() (*kernel, error) {
+	c.mu.Lock()
+	c.state = execv1.ContextState_CONTEXT_STATE_STARTING
+	c.mu.Unlock()
+	spawn, err := c.agent.spawnOf(c.spec)
+	if err != nil {
+		return nil, err
+	}
+	t, err := c.agent.currentTree()
+	if err != nil {
+		return nil, &startError{detail: err.Error()}
+	}
+	k, err := startKernel(t, c, spawn)
+	if errors.Is(err, unix.ENOENT) && !strings.HasPrefix(err.Error(), "working folder") {
+		return nil, &startError{missing: true, detail: fmt.Sprintf("%s cannot run in this image: %v", c.spec.Language, err)}
+	}
+	if err != nil {
+		return nil, &startError{detail: fmt.Sprintf("the %s interpreter could not be started: %v", c.spec.Language, err)}
+	}
+	patience := time.NewTimer(readyPatience)
+	defer patience.Stop()
+	select {
+	case <-k.ready:
+		go c.watch(k)
+		return k, nil
+	case <-k.dead:
+	case <-patience.C:
+		k.ioMu.Lock()
+		k.problem = fmt.Sprintf("it was not ready within %s", readyPatience)
+		k.ioMu.Unlock()
+		k.killTree(0)
+	}
+	k.ioMu.Lock()
+	tail := strings.TrimSpace(strings.ToValidUTF8(string(k.tail), "\uFFFD"))
+	k.ioMu.Unlock()
+	detail := fmt.Sprintf("the %s interpreter %s before it was ready", c.spec.Language, k.endedText())
+	if tail != "" {
+		detail += ": " + tail
+	}
+	return nil, &startError{detail: detail}
+}
+
+// watch has the worker look at a kernel that died while nothing ran, so that the context's state is told and a new one is there in time.
+func (c *kernelContext) watch(k *kernel) {
+	<-k.dead
+	select {
+	case <-k.tree.dead:
+		// Started again when someone asks.
+		return
+	default:
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.kernel != k || c.closed {
+		return
+	}
+	c.jobs = append(c.jobs, func() {
+		c.mu.Lock()
+		stale := c.kernel != k || c.closed
+		c.mu.Unlock()
+		if !stale {
+			if _, err := c.ensure(); err != nil {
+				log.Printf("context %s: %v", c.spec.ContextId, err)
+			}
+		}
+	})
+	c.wakeWorker()
+}
+
+func (c *kernelContext) forgetKernel(k *kernel, lost string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.kernel == k {
+		c.kernel = nil
+		c.lost = lost
+	}
+}
+
+// takeLost says, once, how the state was lost before this execution.
+func (c *kernelContext) takeLost() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	lost := c.lost
+	c.lost = ""
+	return lost
+}
+
+// run runs one cell to its end. Only the worker calls it.
+func (c *kernelContext) run(e *execution) {
+	k, err := c.ensure()
+	if err != nil {
+		_ = c.takeLost()
+		c.ended(e, &execv1.Finished{Reason: execv1.ExitReason_EXIT_REASON_KERNEL_DIED, Detail: err.Error()})
+		return
+	}
+	lost := c.takeLost()
+	k.begin(e)
+	e.start(time.Now())
+	sinceTicks := max(inner.NowTicks(), k.readyTicks+1)
+	var deadline <-chan time.Time
+	if e.spec.TimeoutMs > 0 {
+		timer := time.NewTimer(time.Duration(e.spec.TimeoutMs) * time.Millisecond)
+		defer timer.Stop()
+		deadline = timer.C
+	}
+	execute := &command{Op: "execute", ID: e.spec.ExecutionId, Code: &e.spec.Code, Silent: e.spec.Silent, Env: e.spec.Env}
+	if len(e.spec.Code) > bigCode {
+		go func() { _ = k.send(execute, 0) }()
+	} else if err := k.send(execute, 0); err != nil {
+		// It has just died, which the select below sees.
+		log.Printf("execution %s: %v", e.spec.ExecutionId, err)
+	}
+	var finished *execv1.Finished
+	select {
+	case done := <-k.done:
+		k.end()
+		finished = completed(done)
+	case <-k.dead:
+		finished = c.died(k, sinceTicks)
+	case <-deadline:
+		finished = c.stop(k, e, execv1.ExitReason_EXIT_REASON_TIMEOUT, defaultGrace, sinceTicks)
+	case grace := <-e.interrupt:
+		finished = c.stop(k, e, execv1.ExitReason_EXIT_REASON_INTERRUPTED, grace, sinceTicks)
+	}
+	if lost != "" && finished.StateKept {
+		finished.StateKept = false
+		finished.Detail = strings.TrimSpace("The state of earlier executions was lost: " + lost + ". " + finished.Detail)
+	}
+	c.ended(e, finished)
+	if !finished.StateKept {
+		c.refresh()
+	}
+}
+
+// refresh starts the next kernel ahead of the next execution, where this one's has gone.
+func (c *kernelContext) refresh() {
+	c.mu.Lock()
+	k := c.kernel
+	closed := c.closed
+	c.mu.Unlock()
+	if k != nil || closed {
+		return
+	}
+	t, err := c.agent.currentTree()
+	if err != nil || t.isDead() {
+		return
+	}
+	if _, err := c.ensure(); err != nil {
+		log.Printf("context %s: %v", c.spec.ContextId, err)
+	}
+}
+
+func completed(done *kernelEvent) *execv1.Finished {
+	finished := &execv1.Finished{StateKept: true, ExitCode: int32(done.ExitCode)}
+	switch done.Status {
+	case "error":
+		finished.Reason = execv1.ExitReason_EXIT_REASON_ERROR
+	case "interrupted":
+		finished.Reason = execv1.ExitReason_EXIT_REASON_INTERRUPTED
+		finished.Detail = "The code was interrupted from inside the sandbox (SIGINT)."
+	case "exited":
+		finished.Reason = execv1.ExitReason_EXIT_REASON_EXITED
+	default:
+		finished.Reason = execv1.ExitReason_EXIT_REASON_COMPLETED
+	}
+	if done.Error != nil {
+		finished.Error = &execv1.ExecutionError{
+			Name:      strings.ToValidUTF8(done.Error.Name, "\uFFFD"),
+			Message:   strings.ToValidUTF8(done.Error.Message, "\uFFFD"),
+			Traceback: strings.ToValidUTF8(done.Error.Traceback, "\uFFFD"),
+		}
+	}
+	return finished
+}
+
+// died reports a kernel that ended in the middle of a cell.
+func (c *kernelContext) died(k *kernel, sinceTicks uint64) *execv1.Finished {
+	k.end()
+	c.forgetKernel(k, "")
+	// `done` may have been its last word: a cell that ended before its kernel did.
+	select {
+	case done := <-k.done:
+		finished := completed(done)
+		finished.StateKept = false
+		finished.Detail = "After the end of the cell the interpreter " + k.endedText() + ": it is started afresh, the state is lost."
+		return finished
+	default:
+	}
+	finished := &execv1.Finished{Reason: execv1.ExitReason_EXIT_REASON_KERNEL_DIED}
+	if k.status.Signaled() {
+		finished.Signal = int32(k.status.Signal())
+	} else {
+		finished.ExitCode = int32(k.status.ExitStatus())
+	}
+	if k.tree.isDead() {
+		finished.Detail = fmt.Sprintf("Every process in the sandbox was ended at once (%s), the %s interpreter too: it is started afresh, the state is lost.",
+			k.tree.detail, c.spec.Language)
+		return finished
+	}
+	finished.Detail = fmt.Sprintf("The %s interpreter %s in the middle of the cell: it is started afresh, the state is lost.", c.spec.Language, k.endedText())
+	return finished
+}
+
+// stop ends a running cell: by an interrupt first, which keeps the state, and by killing all of the context if that is not enough.
+func (c *kernelContext) stop(k *kernel, e *execution, reason execv1.ExitReason, grace time.Duration, sinceTicks uint64) *execv1.Finished {
+	why := "The execution was interrupted"
+	if reason == execv1.ExitReason_EXIT_REASON_TIMEOUT {
+		why = fmt.Sprintf("The time limit of %s was reached", time.Duration(e.spec.TimeoutMs)*time.Millisecond)
+	}
+	interrupted := time.Now()
+	_ = k.tree.send(&inner.Request{Signal: &inner.Signal{Root: k.pid, SinceTicks: sinceTicks, Number: int(unix.SIGINT)}})
+	go func() { _ = k.send(&command{Op: "interrupt", ID: e.spec.ExecutionId}, grace) }()
+
+	// A child that the cell waits for and that ignores the interrupt would keep the kernel from answering: it goes a little earlier.
+	half := time.NewTimer(grace / 2)
+	defer half.Stop()
+	whole := time.NewTimer(grace)
+	defer whole.Stop()
+	for {
+		select {
+		case done := <-k.done:
+			return c.interrupted(k, done, reason, why, sinceTicks)
+		case <-k.dead:
+			finished := c.died(k, sinceTicks)
+			if !k.tree.isDead() {
+				finished.Reason = reason
+				finished.Detail = why + ", and the interpreter " + k.endedText() + ": it is started afresh, the state is lost."
+			}
+			return finished
+		case <-half.C:
+			_ = k.tree.send(&inner.Request{Signal: &inner.Signal{Root: k.pid, SinceTicks: sinceTicks, Number: int(unix.SIGKILL), OnlyChildren: true}})
+		case <-whole.C:
+			killed := k.killTree(sinceTicks)
+			k.end()
+			treeDied := k.tree.isDead()
+			c.forgetKernel(k, "")
+			detail := fmt.Sprintf("%s and the %s interpreter did not react to an interrupt within %s: it was ended%s and is started afresh, the state is lost.",
+				why, c.spec.Language, time.Since(interrupted).Round(10*time.Millisecond), processCount(" with ", killed-1, " more"))
+			if treeDied {
+				detail = fmt.Sprintf("%s and the %s interpreter did not react: every process in the sandbox was ended, the state is lost.", why, c.spec.Language)
+			}
+			return &execv1.Finished{Reason: reason, Detail: detail}
+		}
+	}
+}
+
+func (c *kernelContext) interrupted(k *kernel, done *kernelEvent, reason execv1.ExitReason, why string, sinceTicks uint64) *execv1.Finished {
+	killed := 0
+	if reason == execv1.ExitReason_EXIT_REASON_TIMEOUT {
+		// Nobody waits for what the cell has left running; daemons of earlier cells are older than it and stay.
+		roots, contexts := c.agent.others(c)
+		event, err := k.tree.call(context.Background(), &inner.Request{Kill: &inner.Kill{
+			Root: k.pid, Context: c.spec.ContextId, KeepRoot: true, SinceTicks: sinceTicks, OtherRoots: roots, OtherContexts: contexts,
+		}})
+		if err == nil {
+			killed = event.Killed
+		}
+	}
+	k.end()
+	finished := completed(done)
+	finished.Reason = reason
+	finished.Detail = why + ". The code was interrupted and its context's state is kept" +
+		processCount("; ", killed, " that it had started "+wasWere(killed)+" ended") + "."
+	return finished
+}
+
+func processCount(before string, n int, after string) string {
+	switch {
+	case n <= 0:
+		return ""
+	case n == 1:
+		return before + "1 process" + after
+	default:
+		return fmt.Sprintf("%s%d processes%s", before, n, after)
+	}
+}
+
+func wasWere(n int) string {
+	if n == 1 {
+		return "was"
+	}
+	return "were"
+}
+
+// interrupt ends e, running or queued. It returns when that is under way.
+func (c *kernelContext) interrupt(e *execution, grace time.Duration) {
+	if c.removeQueued(e) {
+		e.finish(&execv1.Finished{
+			Reason:    execv1.ExitReason_EXIT_REASON_INTERRUPTED,
+			StateKept: true,
+			Detail:    "The execution was taken out of its context's queue before it had started.",
+		})
+		return
+	}
+	select {
+	case e.interrupt <- grace:
+	default:
+	}
+}
+
+// end stops everything of the context. what is "closed" or "restarted".
+func (c *kernelContext) end(what string, closing bool) {
+	c.mu.Lock()
+	queued := c.queue
+	if closing {
+		c.closed = true
+		c.queue = nil
+	} else {
+		queued = nil
+	}
+	running, k := c.running, c.kernel
+	c.mu.Unlock()
+	for _, e := range queued {
+		e.finish(&execv1.Finished{
+			Reason: execv1.ExitReason_EXIT_REASON_INTERRUPTED, StateKept: true,
+			Detail: "The context was " + what + " before the execution had started.",
+		})
+	}
+	if running != nil && k != nil {
+		k.ioMu.Lock()
+		k.problem = "the context was " + what
+		k.ioMu.Unlock()
+		k.killTree(0)
+	}
+	c.do(func() {
+		c.mu.Lock()
+		same := k != nil && c.kernel == k
+		if same {
+			c.kernel = nil
+		}
+		c.mu.Unlock()
+		if same {
+			k.killTree(0)
+		}
+		_ = c.takeLost()
+	})
+}
+
+// configure tells a running kernel of a new identity and waits for its answer, unless a cell runs: then the command waits in the pipe
+// and is read before the next cell.
+func (c *kernelContext) configure(ctx context.Context, configure *command) error {
+	c.mu.Lock()
+	k, busy := c.kernel, c.running != nil
+	c.mu.Unlock()
+	if k == nil {
+		return nil
+	}
+	select {
+	case <-k.configured:
+	default:
+	}
+	if err := k.send(configure, 5*time.Second); err != nil {
+		return c.unlessDead(k, err)
+	}
+	if busy {
+		return nil
+	}
+	patience := time.NewTimer(5 * time.Second)
+	defer patience.Stop()
+	select {
+	case <-k.configured:
+		return nil
+	case <-k.dead:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-patience.C:
+		return c.unlessDead(k, fmt.Errorf("context %s: its kernel did not take its new identity within 5 s", c.spec.ContextId))
+	}
+}
+
+// unlessDead drops the error where the kernel has died: the next one starts with the new identity.
+func (c *kernelContext) unlessDead(k *kernel, err error) error {
+	select {
+	case <-k.dead:
+		return nil
+	default:
+		return err
+	}
+}

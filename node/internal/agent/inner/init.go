@@ -1,0 +1,284 @@
+package inner
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// The capabilities that a process of the user may ever have, by sudo for example: those that Docker gives too, less raw sockets.
+// Without CAP_SYS_ADMIN and CAP_SYS_RESOURCE the process limit holds for root as well, and /proc stays the inner one.
+var userCapabilities = map[int]bool{
+	unix.CAP_CHOWN: true, unix.CAP_DAC_OVERRIDE: true, unix.CAP_FOWNER: true, unix.CAP_FSETID: true, unix.CAP_KILL: true,
+	unix.CAP_SETGID: true, unix.CAP_SETUID: true, unix.CAP_SETPCAP: true, unix.CAP_SETFCAP: true, unix.CAP_NET_BIND_SERVICE: true,
+	unix.CAP_SYS_CHROOT: true, unix.CAP_MKNOD: true, unix.CAP_AUDIT_WRITE: true,
+}
+
+// Init is the program of PID 1. The one thread that starts processes is the main one: the capability bounding set is a property of
+// a thread, and children inherit it from theirs.
+type initProcess struct {
+	control socket
+
+	sendMu sync.Mutex
+
+	// mu is held while a process is started, so that its exit is never reported before its start.
+	mu      sync.Mutex
+	spawned map[int]string // pid -> context; guarded by mu
+	// born is signalled when a process was started: the reaper waits for it when there are no children.
+	born chan struct{}
+
+	guard *guard
+}
+
+// Main runs the init until the agent's end of the socket closes. meminfo is the file that the memory guard reads.
+// Requires: called from the main goroutine, locked to the main thread, as PID 1 of fresh PID and mount namespaces.
+func Main(meminfo string) error {
+	debug.SetGCPercent(50)
+	runtime.LockOSThread()
+	p := &initProcess{control: ControlFd, spawned: map[int]string{}, born: make(chan struct{}, 1)}
+	unix.CloseOnExec(ControlFd)
+	if err := p.setUp(); err != nil {
+		return err
+	}
+	var err error
+	if p.guard, err = newGuard(meminfo, p); err != nil {
+		return err
+	}
+	go p.reap()
+	go p.guard.run()
+	p.send(&Event{Ready: true})
+	for {
+		request := &Request{}
+		fds, err := p.control.receive(request)
+		if err != nil {
+			return fmt.Errorf("inner init: the agent is gone: %w", err)
+		}
+		p.serve(request, fds)
+		for _, fd := range fds {
+			_ = unix.Close(fd)
+		}
+	}
+}
+
+func (p *initProcess) setUp() error {
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return fmt.Errorf("inner init: dumpable: %w", err)
+	}
+	// A signal sent by root inside must not end the init by way of the Go runtime's handlers. Notify, unlike Ignore, is not inherited.
+	ignored := make(chan os.Signal, 1)
+	signal.Notify(ignored, unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2, unix.SIGALRM,
+		unix.SIGPIPE, unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU, unix.SIGABRT, unix.SIGTRAP, unix.SIGSYS, unix.SIGXCPU)
+	go func() {
+		for range ignored {
+		}
+	}()
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("inner init: making mounts private: %w", err)
+	}
+	if err := unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
+		return fmt.Errorf("inner init: mounting /proc: %w", err)
+	}
+	// gVisor shows the container's first environment, with the agent's key in it, and its checkpoint control there.
+	if _, err := os.Stat("/proc/gvisor"); err == nil {
+		if err := unix.Mount("tmpfs", "/proc/gvisor", "tmpfs", unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=0555,size=4k"); err != nil {
+			return fmt.Errorf("inner init: hiding /proc/gvisor: %w", err)
+		}
+	}
+	for capability := 0; capability <= unix.CAP_LAST_CAP; capability++ {
+		if userCapabilities[capability] {
+			continue
+		}
+		// EINVAL: a kernel that does not know the capability.
+		if err := unix.Prctl(unix.PR_CAPBSET_DROP, uintptr(capability), 0, 0, 0); err != nil && !errors.Is(err, unix.EINVAL) {
+			return fmt.Errorf("inner init: dropping capability %d: %w", capability, err)
+		}
+	}
+	unix.Umask(0o022)
+	return unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{})
+}
+
+func (p *initProcess) send(event *Event) {
+	header, body, err := Encode(event)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "inner init:", err)
+		return
+	}
+	message := append(header[:], body...)
+	p.sendMu.Lock()
+	defer p.sendMu.Unlock()
+	for len(message) > 0 {
+		n, err := unix.Write(int(p.control), message)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			// The main loop sees the end of the socket and ends the tree.
+			return
+		}
+		message = message[n:]
+	}
+}
+
+func (p *initProcess) serve(request *Request, fds []int) {
+	switch {
+	case request.Spawn != nil:
+		p.spawn(request.ID, request.Spawn, fds)
+	case request.Signal != nil:
+		go p.signal(request.ID, request.Signal)
+	case request.Kill != nil:
+		go p.kill(request.ID, request.Kill)
+	case request.Limits != nil:
+		p.answer(request.ID, setLimits(request.Limits))
+	case request.Guard != nil:
+		p.guard.configure(request.Guard)
+		if request.ID != 0 {
+			p.answer(request.ID, nil)
+		}
+	case request.Ping:
+		p.answer(request.ID, nil)
+	}
+}
+
+func (p *initProcess) answer(id uint64, err error) {
+	event := &Event{ID: id}
+	if err != nil {
+		event.Error = err.Error()
+		var errno syscall.Errno
+		if errors.As(err, &errno) {
+			event.Errno = int(errno)
+		}
+	}
+	p.send(event)
+}
+
+func setLimits(limits *Limits) error {
+	for _, limit := range []struct {
+		name     string
+		resource int
+		value    uint64
+	}{{"processes", unix.RLIMIT_NPROC, limits.Processes}, {"open files", unix.RLIMIT_NOFILE, limits.OpenFiles}} {
+		if limit.value == 0 {
+			continue
+		}
+		if err := unix.Setrlimit(limit.resource, &unix.Rlimit{Cur: limit.value, Max: limit.value}); err != nil {
+			return fmt.Errorf("limit of %s to %d: %w", limit.name, limit.value, err)
+		}
+	}
+	return nil
+}
+
+func (p *initProcess) spawn(id uint64, spawn *Spawn, fds []int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	pid, err := start(spawn, fds)
+	if err != nil {
+		p.answer(id, err)
+		return
+	}
+	p.spawned[pid] = contextOf(spawn.Env)
+	p.send(&Event{ID: id, Pid: pid})
+	select {
+	case p.born <- struct{}{}:
+	default:
+	}
+}
+
+func contextOf(env []string) string {
+	for _, pair := range env {
+		if value, found := strings.CutPrefix(pair, ContextVariable+"="); found {
+			return value
+		}
+	}
+	return ""
+}
+
+func start(spawn *Spawn, fds []int) (int, error) {
+	if len(spawn.Argv) == 0 {
+		return 0, errors.New("no program named")
+	}
+	path, err := lookUp(spawn.Argv[0], spawn.Env)
+	if err != nil {
+		return 0, err
+	}
+	if info, err := os.Stat(spawn.Cwd); err != nil {
+		return 0, fmt.Errorf("working folder: %w", err)
+	} else if !info.IsDir() {
+		return 0, fmt.Errorf("working folder %s: %w", spawn.Cwd, unix.ENOTDIR)
+	}
+	files := make([]uintptr, len(fds))
+	for i, fd := range fds {
+		files[i] = uintptr(fd)
+	}
+	return syscall.ForkExec(path, spawn.Argv, &syscall.ProcAttr{
+		Dir:   spawn.Cwd,
+		Env:   spawn.Env,
+		Files: files,
+		Sys: &syscall.SysProcAttr{
+			Setsid:     true,
+			Credential: &syscall.Credential{Uid: spawn.Uid, Gid: spawn.Gid, Groups: spawn.Groups},
+		},
+	})
+}
+
+func lookUp(program string, env []string) (string, error) {
+	if strings.Contains(program, "/") {
+		if _, err := os.Stat(program); err != nil {
+			return "", fmt.Errorf("program: %w", err)
+		}
+		return program, nil
+	}
+	for _, pair := range env {
+		path, found := strings.CutPrefix(pair, "PATH=")
+		if !found {
+			continue
+		}
+		for _, folder := range strings.Split(path, ":") {
+			candidate := folder + "/" + program
+			if info, err := os.Stat(candidate); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+				return candidate, nil
+			}
+		}
+	}
+	return "", fmt.Errorf("program %s is not in PATH: %w", program, unix.ENOENT)
+}
+
+// reap collects every child, also those that others left behind, and reports the ones that the agent knows.
+func (p *initProcess) reap() {
+	for {
+		var status unix.WaitStatus
+		pid, err := unix.Wait4(-1, &status, unix.WALL, nil)
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case errors.Is(err, unix.ECHILD):
+			<-p.born
+		case err != nil:
+			fmt.Fprintln(os.Stderr, "inner init: wait:", err)
+			<-p.born
+		default:
+			p.mu.Lock()
+			if _, known := p.spawned[pid]; known {
+				delete(p.spawned, pid)
+				p.send(&Event{Exit: &Exit{Pid: pid, Status: uint32(status)}})
+			}
+			p.mu.Unlock()
+		}
+	}
+}
+
+func (p *initProcess) roots() map[int]string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	roots := make(map[int]string, len(p.spawned))
+	for pid, name := range p.spawned {
+		roots[pid] = name
+	}
+	return roots
+}

@@ -1,0 +1,243 @@
+package inner
+
+import (
+	"bytes"
+	"os"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// TicksPerSecond is the unit of process start times in /proc: USER_HZ, 100 on every platform Go runs on.
+const TicksPerSecond = 100
+
+// NowTicks is the present moment on the clock of process start times.
+func NowTicks() uint64 {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {
+		return 0
+	}
+	return uint64(now.Nano()) / uint64(time.Second/TicksPerSecond)
+}
+
+type process struct {
+	pid, parent, group, session int
+	command                     string
+	state                       byte
+	start                       uint64
+	rss                         uint64
+}
+
+func (p *process) gone() bool { return p.state == 'Z' || p.state == 'X' || p.state == 'x' }
+
+// processes lists what runs, without the init itself.
+func processes() map[int]*process {
+	folder, err := os.Open("/proc")
+	if err != nil {
+		return nil
+	}
+	names, _ := folder.Readdirnames(-1)
+	_ = folder.Close()
+	found := make(map[int]*process, len(names))
+	for _, name := range names {
+		pid, err := strconv.Atoi(name)
+		if err != nil || pid == 1 {
+			continue
+		}
+		line, err := os.ReadFile("/proc/" + name + "/stat")
+		if err != nil {
+			continue
+		}
+		if p := parseStat(line); p != nil {
+			found[pid] = p
+		}
+	}
+	return found
+}
+
+// parseStat reads a line of /proc/PID/stat. The command may hold anything, parentheses and blanks too.
+func parseStat(line []byte) *process {
+	open, closing := bytes.IndexByte(line, '('), bytes.LastIndexByte(line, ')')
+	if open < 1 || closing < open {
+		return nil
+	}
+	fields := bytes.Fields(line[closing+1:])
+	if len(fields) < 22 {
+		return nil
+	}
+	number := func(i int) uint64 {
+		n, _ := strconv.ParseUint(string(fields[i]), 10, 64)
+		return n
+	}
+	pid, err := strconv.Atoi(string(bytes.TrimSpace(line[:open])))
+	if err != nil {
+		return nil
+	}
+	return &process{
+		pid:     pid,
+		command: string(line[open+1 : closing]),
+		state:   fields[0][0],
+		parent:  int(number(1)),
+		group:   int(number(2)),
+		session: int(number(3)),
+		start:   number(19),
+		rss:     number(21) * uint64(os.Getpagesize()),
+	}
+}
+
+// attribute says for each process to which root, or which context, it belongs: by descent, then by session, then by the marker in its
+// environment. What has none of these is left out.
+func attribute(all map[int]*process, roots map[int]string) map[int]string {
+	owner := make(map[int]string, len(all))
+	for pid, name := range roots {
+		owner[pid] = name
+	}
+	var find func(pid, depth int) (string, bool)
+	find = func(pid, depth int) (string, bool) {
+		if name, known := owner[pid]; known {
+			return name, true
+		}
+		p, alive := all[pid]
+		if !alive || depth > len(all) {
+			return "", false
+		}
+		name, known := find(p.parent, depth+1)
+		if !known {
+			name, known = roots[p.session]
+		}
+		if !known {
+			name, known = marker(pid)
+		}
+		if known {
+			owner[pid] = name
+		}
+		return name, known
+	}
+	for pid := range all {
+		find(pid, 0)
+	}
+	return owner
+}
+
+func marker(pid int) (string, bool) {
+	env, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
+	if err != nil {
+		return "", false
+	}
+	for _, pair := range bytes.Split(env, []byte{0}) {
+		if value, found := bytes.CutPrefix(pair, []byte(ContextVariable+"=")); found {
+			return string(value), true
+		}
+	}
+	return "", false
+}
+
+// signal interrupts. The kernel comes first: a `subprocess.run` whose child died before the kernel knew of the interrupt would
+// return normally, and the cell would go on for a moment.
+func (p *initProcess) signal(id uint64, request *Signal) {
+	if !request.OnlyChildren {
+		_ = unix.Kill(request.Root, unix.Signal(request.Number))
+	}
+	count := 0
+	all := processes()
+	for pid, one := range all {
+		if pid != request.Root && one.session == request.Root && one.start >= request.SinceTicks && descends(all, pid, request.Root) {
+			_ = unix.Kill(pid, unix.Signal(request.Number))
+			count++
+		}
+	}
+	p.send(&Event{ID: id, Killed: count})
+}
+
+func descends(all map[int]*process, pid, root int) bool {
+	for range len(all) + 1 {
+		if pid == root {
+			return true
+		}
+		p, alive := all[pid]
+		if !alive {
+			return false
+		}
+		pid = p.parent
+	}
+	return false
+}
+
+// kill ends a context's processes. Stopping them all before the first is killed keeps a fork bomb from outrunning the loop: what is
+// stopped does not fork, and every round finds fewer that run.
+func (p *initProcess) kill(id uint64, request *Kill) {
+	killed := map[int]bool{}
+	deadline := time.Now().Add(5 * time.Second)
+	for time.Now().Before(deadline) {
+		stopped := map[int]bool{}
+		for {
+			fresh := 0
+			for _, pid := range p.targets(request) {
+				if !stopped[pid] {
+					stopped[pid] = true
+					fresh++
+					_ = unix.Kill(pid, unix.SIGSTOP)
+				}
+			}
+			if fresh == 0 || time.Now().After(deadline) {
+				break
+			}
+		}
+		if len(stopped) == 0 {
+			break
+		}
+		for pid := range stopped {
+			killed[pid] = true
+			_ = unix.Kill(pid, unix.SIGKILL)
+		}
+		waitGone(stopped, deadline)
+	}
+	p.send(&Event{ID: id, Killed: len(killed)})
+}
+
+// waitGone gives the killed a moment to leave, so that the next round does not count them again.
+func waitGone(pids map[int]bool, deadline time.Time) {
+	for pid := range pids {
+		for time.Now().Before(deadline) {
+			line, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+			if err != nil {
+				break
+			}
+			if one := parseStat(line); one == nil || one.gone() {
+				break
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}
+}
+
+func (p *initProcess) targets(request *Kill) []int {
+	all := processes()
+	roots := p.roots()
+	roots[request.Root] = request.Context
+	owner := attribute(all, roots)
+	alone := len(request.OtherContexts) == 0 && len(request.OtherRoots) == 0
+	spared := make(map[string]bool, len(request.OtherContexts))
+	for _, name := range request.OtherContexts {
+		spared[name] = true
+	}
+	var found []int
+	for pid, one := range all {
+		if one.gone() || (request.KeepRoot && (pid == request.Root || one.start < request.SinceTicks)) {
+			continue
+		}
+		name, known := owner[pid]
+		switch {
+		case known && name == request.Context:
+		case known && spared[name]:
+			continue
+		case alone:
+		case one.start < request.SinceTicks || request.SinceTicks == 0:
+			// Nothing says whose it is, and it was there before: a daemon of another context, as likely as not.
+			continue
+		}
+		found = append(found, pid)
+	}
+	return found
+}

@@ -1,0 +1,466 @@
+package agent
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	execv1 "atoll/node/gen/execv1"
+	"atoll/node/internal/agent/inner"
+)
+
+const (
+	// A line from a kernel may be 16 MiB; the rest is what JSON wraps around it.
+	maxEventBytes = 17 << 20
+	// How long a kernel may take to say that it is ready. A cold interpreter on a busy machine takes seconds, not this.
+	readyPatience = 60 * time.Second
+	// What is printed while no cell runs is read at this rate at most: it is nobody's output, and must not cost a CPU.
+	lateBytesPerSecond = 1 << 20
+	stderrTailBytes    = 2 << 10
+)
+
+// kernel is one process of an interpreter and its five pipes. The context's worker gives it one cell at a time.
+type kernel struct {
+	context *kernelContext
+	tree    *tree
+	pid     int
+
+	stdout, stderr *os.File
+	commands       *os.File
+	events         *os.File
+	acks           *os.File
+
+	ready      chan struct{} // closed at the ready event
+	done       chan *kernelEvent
+	configured chan struct{}
+	dead       chan struct{} // closed when the process has ended
+	status     syscall.WaitStatus
+	// alive ends with the process: whoever waits for room in a log then stops waiting.
+	alive   context.Context
+	endLife context.CancelFunc
+
+	version    string // set before ready is closed
+	readyTicks uint64
+
+	// ioMu makes "read from a pipe and append to the log" one step, so that what `flush` promises about the order of the two streams holds.
+	ioMu    sync.Mutex
+	current *execution // whose output this is; nil between cells; guarded by ioMu
+	lastID  string     // guarded by ioMu
+	tail    []byte     // last bytes of stderr before ready; guarded by ioMu
+	buffer  []byte     // for draining; guarded by ioMu
+	isReady bool       // guarded by ioMu
+	problem string     // why the agent ended it, if it did; guarded by ioMu
+
+	commandMu sync.Mutex
+}
+
+type kernelEvent struct {
+	Event     string          `json:"event"`
+	ID        string          `json:"id"`
+	Main      bool            `json:"main"`
+	Data      json.RawMessage `json:"data"`
+	Metadata  json.RawMessage `json:"metadata"`
+	Truncated uint64          `json:"truncated"`
+	Stream    string          `json:"stream"`
+	Text      string          `json:"text"`
+	Status    string          `json:"status"`
+	Error     *struct {
+		Name      string `json:"name"`
+		Message   string `json:"message"`
+		Traceback string `json:"traceback"`
+	} `json:"error"`
+	ExitCode int    `json:"exit_code"`
+	Version  string `json:"version"`
+}
+
+type command struct {
+	Op     string            `json:"op"`
+	ID     string            `json:"id,omitempty"`
+	Code   *string           `json:"code,omitempty"`
+	Silent bool              `json:"silent,omitempty"`
+	Env    map[string]string `json:"env,omitempty"`
+	Unset  []string          `json:"unset,omitempty"`
+	Cwd    string            `json:"cwd,omitempty"`
+	Seed   string            `json:"seed,omitempty"`
+}
+
+// startKernel starts the process; it is not ready yet.
+func startKernel(t *tree, c *kernelContext, spawn *inner.Spawn) (*kernel, error) {
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	k := &kernel{
+		context:    c,
+		tree:       t,
+		ready:      make(chan struct{}),
+		done:       make(chan *kernelEvent, 1),
+		configured: make(chan struct{}, 1),
+		dead:       make(chan struct{}),
+	}
+	theirs := []*os.File{null, nil, nil, nil, nil, nil}
+	ours := []**os.File{nil, &k.stdout, &k.stderr, &k.commands, &k.events, &k.acks}
+	defer func() {
+		for _, file := range theirs {
+			if file != nil {
+				_ = file.Close()
+			}
+		}
+	}()
+	for fd := 1; fd < len(theirs); fd++ {
+		reads := fd != 3 && fd != 5
+		ourEnd, theirEnd, err := pipe(reads)
+		if err != nil {
+			k.closeFiles()
+			return nil, fmt.Errorf("pipes of a kernel: %w", err)
+		}
+		*ours[fd], theirs[fd] = ourEnd, theirEnd
+	}
+	exited := make(chan syscall.WaitStatus, 1)
+	k.pid, err = t.spawn(context.Background(), spawn, exited, theirs...)
+	if err != nil {
+		k.closeFiles()
+		return nil, err
+	}
+	k.alive, k.endLife = context.WithCancel(context.Background())
+	go k.pump(k.stdout, execv1.Stream_STREAM_STDOUT)
+	go k.pump(k.stderr, execv1.Stream_STREAM_STDERR)
+	eventsEnded := make(chan struct{})
+	go func() {
+		defer close(eventsEnded)
+		k.readEvents()
+	}()
+	go func() {
+		select {
+		case k.status = <-exited:
+		case <-t.dead:
+			k.status = syscall.WaitStatus(unix.SIGKILL)
+		}
+		// What it said last, `done` for instance, is still in its pipe. A child of it that holds the other end open must not keep us.
+		_ = k.events.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+		k.endLife()
+		<-eventsEnded
+		k.drainAll()
+		_ = k.commands.Close()
+		_ = k.acks.Close()
+		_ = k.events.Close()
+		close(k.dead)
+	}()
+	return k, nil
+}
+
+// pipe makes a pipe of which our end is served by the runtime's poller and theirs blocks.
+func pipe(weRead bool) (ours, theirs *os.File, err error) {
+	var fds [2]int
+	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
+		return nil, nil, err
+	}
+	our, their := fds[0], fds[1]
+	if !weRead {
+		our, their = their, our
+	}
+	if err := unix.SetNonblock(our, true); err != nil {
+		_ = unix.Close(our)
+		_ = unix.Close(their)
+		return nil, nil, err
+	}
+	return os.NewFile(uintptr(our), "pipe"), os.NewFile(uintptr(their), "pipe"), nil
+}
+
+func (k *kernel) closeFiles() {
+	for _, file := range []*os.File{k.stdout, k.stderr, k.commands, k.events, k.acks} {
+		if file != nil {
+			_ = file.Close()
+		}
+	}
+}
+
+// pump reads one pipe until its last writer is gone, which a daemon may put off for long after the kernel's own end.
+func (k *kernel) pump(file *os.File, stream execv1.Stream) {
+	defer file.Close()
+	raw, err := file.SyscallConn()
+	if err != nil {
+		return
+	}
+	buffer := make([]byte, chunkBytes)
+	for {
+		var owner *execution
+		n := 0
+		err := raw.Read(func(fd uintptr) bool {
+			k.ioMu.Lock()
+			defer k.ioMu.Unlock()
+			var readErr error
+			n, readErr = unix.Read(int(fd), buffer)
+			if errors.Is(readErr, unix.EAGAIN) || errors.Is(readErr, unix.EINTR) {
+				return false
+			}
+			if readErr != nil || n <= 0 {
+				n = 0
+				return true
+			}
+			owner = k.current
+			k.take(stream, buffer[:n])
+			return true
+		})
+		if err != nil || n == 0 {
+			return
+		}
+		if owner != nil {
+			owner.waitForRoom(k.alive)
+		} else if n > 512 {
+			time.Sleep(time.Duration(n) * time.Second / lateBytesPerSecond)
+		}
+	}
+}
+
+// take gives bytes to whom they belong. Requires: ioMu is held.
+func (k *kernel) take(stream execv1.Stream, data []byte) {
+	if k.current != nil {
+		k.current.output(stream, data)
+		return
+	}
+	if !k.isReady {
+		if stream == execv1.Stream_STREAM_STDERR {
+			k.tail = append(k.tail, data...)
+			k.tail = k.tail[max(0, len(k.tail)-stderrTailBytes):]
+		}
+		return
+	}
+	k.context.agent.late(k.lastID, stream, data)
+}
+
+// drain takes what is in both pipes now. What a daemon adds meanwhile is not waited for. Requires: ioMu is held.
+func (k *kernel) drain() {
+	k.drainOne(k.stdout, execv1.Stream_STREAM_STDOUT)
+	k.drainOne(k.stderr, execv1.Stream_STREAM_STDERR)
+}
+
+func (k *kernel) drainOne(file *os.File, stream execv1.Stream) {
+	raw, err := file.SyscallConn()
+	if err != nil {
+		return
+	}
+	// Control fails where the pump has seen the end and closed the file: then everything was read.
+	_ = raw.Control(func(fd uintptr) {
+		left, err := unix.IoctlGetInt(int(fd), unix.TIOCINQ)
+		if err != nil || left <= 0 {
+			return
+		}
+		if k.buffer == nil {
+			k.buffer = make([]byte, chunkBytes)
+		}
+		for left > 0 {
+			n, err := unix.Read(int(fd), k.buffer[:min(left, len(k.buffer))])
+			if errors.Is(err, unix.EINTR) {
+				continue
+			}
+			if err != nil || n <= 0 {
+				return
+			}
+			k.take(stream, k.buffer[:n])
+			left -= n
+		}
+	})
+}
+
+func (k *kernel) drainAll() {
+	k.ioMu.Lock()
+	defer k.ioMu.Unlock()
+	k.drain()
+}
+
+// begin makes what is printed from now on the output of e.
+func (k *kernel) begin(e *execution) {
+	k.ioMu.Lock()
+	defer k.ioMu.Unlock()
+	k.drain()
+	k.current, k.lastID = e, e.spec.ExecutionId
+}
+
+// end takes the last bytes of the running cell.
+func (k *kernel) end() {
+	k.ioMu.Lock()
+	defer k.ioMu.Unlock()
+	k.drain()
+	k.current = nil
+}
+
+func (k *kernel) readEvents() {
+	reader := bufio.NewReaderSize(k.events, 4096)
+	var long []byte
+	for {
+		line, err := reader.ReadSlice('\n')
+		if errors.Is(err, bufio.ErrBufferFull) {
+			if len(long)+len(line) > maxEventBytes {
+				k.violation("sent a line of more than 16 MiB")
+				return
+			}
+			long = append(long, line...)
+			continue
+		}
+		if err != nil {
+			if !errors.Is(err, io.EOF) && !errors.Is(err, os.ErrDeadlineExceeded) {
+				k.violation("cannot be read: " + err.Error())
+			}
+			return
+		}
+		if len(long) > 0 {
+			long = append(long, line...)
+			line = long
+		}
+		event := &kernelEvent{}
+		if err := json.Unmarshal(line, event); err != nil {
+			k.violation("sent what is not JSON: " + err.Error())
+			return
+		}
+		long = nil
+		if !k.handle(event) {
+			return
+		}
+	}
+}
+
+func (k *kernel) handle(event *kernelEvent) bool {
+	switch event.Event {
+	case "flush":
+		k.ioMu.Lock()
+		k.drain()
+		owner := k.current
+		k.ioMu.Unlock()
+		if owner != nil {
+			owner.waitForRoom(k.alive)
+		}
+		if _, err := k.acks.Write([]byte{1}); err != nil {
+			return false
+		}
+	case "result":
+		k.ioMu.Lock()
+		defer k.ioMu.Unlock()
+		if e := k.current; e != nil && e.spec.ExecutionId == event.ID {
+			k.drain() // what was printed before the value was shown comes before it
+			e.result(&execv1.Result{
+				Main:           event.Main,
+				DataJson:       jsonText(event.Data),
+				MetadataJson:   jsonText(event.Metadata),
+				TruncatedBytes: event.Truncated,
+			})
+		}
+	case "done":
+		k.ioMu.Lock()
+		ours := k.current != nil && k.current.spec.ExecutionId == event.ID
+		k.ioMu.Unlock()
+		if ours {
+			select {
+			case k.done <- event:
+			default: // a second `done` of the same cell
+			}
+		}
+	case "late":
+		stream := execv1.Stream_STREAM_STDOUT
+		if event.Stream == "stderr" {
+			stream = execv1.Stream_STREAM_STDERR
+		}
+		k.context.agent.late(event.ID, stream, []byte(event.Text))
+	case "ready":
+		k.ioMu.Lock()
+		defer k.ioMu.Unlock()
+		if !k.isReady {
+			k.isReady = true
+			k.version = strings.ToValidUTF8(shorten(event.Version, 64), "\uFFFD")
+			k.readyTicks = inner.NowTicks()
+			close(k.ready)
+		}
+	case "configured":
+		select {
+		case k.configured <- struct{}{}:
+		default:
+		}
+	}
+	return true
+}
+
+func jsonText(raw json.RawMessage) string {
+	if len(raw) == 0 || bytes.Equal(raw, []byte("null")) {
+		return "{}"
+	}
+	return strings.ToValidUTF8(string(raw), "\uFFFD")
+}
+
+func shorten(text string, limit int) string {
+	if len(text) > limit {
+		return text[:limit]
+	}
+	return text
+}
+
+// violation ends a kernel that no longer speaks the protocol: there is no way to tell where its next cell would end.
+func (k *kernel) violation(what string) {
+	k.ioMu.Lock()
+	k.problem = "its kernel " + what
+	k.ioMu.Unlock()
+	_ = k.tree.send(&inner.Request{Signal: &inner.Signal{Root: k.pid, Number: int(unix.SIGKILL), SinceTicks: ^uint64(0)}})
+}
+
+// send writes one command. The kernel reads them only between cells, so a full pipe is given up after patience.
+func (k *kernel) send(c *command, patience time.Duration) error {
+	var line bytes.Buffer
+	encoder := json.NewEncoder(&line)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(c); err != nil {
+		return err
+	}
+	k.commandMu.Lock()
+	defer k.commandMu.Unlock()
+	if patience > 0 {
+		_ = k.commands.SetWriteDeadline(time.Now().Add(patience))
+		defer func() { _ = k.commands.SetWriteDeadline(time.Time{}) }()
+	}
+	_, err := k.commands.Write(line.Bytes())
+	return err
+}
+
+// killTree ends the kernel and everything of its context. It returns when the kernel is gone.
+func (k *kernel) killTree(sinceTicks uint64) int {
+	roots, contexts := k.context.agent.others(k.context)
+	event, err := k.tree.call(context.Background(), &inner.Request{Kill: &inner.Kill{
+		Root: k.pid, Context: k.context.spec.ContextId, SinceTicks: sinceTicks, OtherRoots: roots, OtherContexts: contexts,
+	}})
+	if err != nil {
+		<-k.dead
+		return 0
+	}
+	select {
+	case <-k.dead:
+	case <-time.After(initPatience):
+		// It cannot be killed; with the tree it goes.
+		k.tree.end()
+		<-k.dead
+	}
+	return event.Killed
+}
+
+// endedText says how the process ended.
+func (k *kernel) endedText() string {
+	k.ioMu.Lock()
+	problem := k.problem
+	k.ioMu.Unlock()
+	switch {
+	case problem != "":
+		return "was ended by the agent, as " + problem
+	case k.status.Signaled():
+		return fmt.Sprintf("was ended by signal %d (%s)", int(k.status.Signal()), unix.SignalName(k.status.Signal()))
+	default:
+		return fmt.Sprintf("ended with exit status %d", k.status.ExitStatus())
+	}
+}
