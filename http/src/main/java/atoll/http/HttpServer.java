@@ -11,9 +11,13 @@ import java.util.concurrent.ThreadLocalRandom;
 import org.eclipse.jetty.http.HttpField;
 import org.eclipse.jetty.http.HttpFields;
 import org.eclipse.jetty.http.HttpHeader;
+import org.eclipse.jetty.http.MetaData;
 import org.eclipse.jetty.http.PreEncodedHttpField;
 import org.eclipse.jetty.http.UriCompliance;
 import org.eclipse.jetty.http2.server.HTTP2CServerConnectionFactory;
+import org.eclipse.jetty.io.Connection;
+import org.eclipse.jetty.io.EndPoint;
+import org.eclipse.jetty.server.Connector;
 import org.eclipse.jetty.server.Handler;
 import org.eclipse.jetty.server.HttpConfiguration;
 import org.eclipse.jetty.server.HttpConnectionFactory;
@@ -67,7 +71,7 @@ public final class HttpServer implements AutoCloseable {
                 Thread.ofVirtual().name("http-", 0).factory()));
         server = new Server(threads);
         HttpConfiguration http = httpConfiguration(config);
-        var http2 = new HTTP2CServerConnectionFactory(http);
+        var http2 = new Http2ForBodiless(http);
         http2.setMaxConcurrentStreams(HTTP2_STREAMS);
         http2.setStreamIdleTimeout(0);
         connector = new ServerConnector(server, 1, 1, new HttpConnectionFactory(http), http2);
@@ -91,7 +95,11 @@ public final class HttpServer implements AutoCloseable {
         http.setSendXPoweredBy(false);
         http.setRequestHeaderSize(config.maxHeaderBytes());
         // Encoded slashes and the like reach the routes undecoded: a segment is decoded only after the path was split.
-        http.setUriCompliance(UriCompliance.RFC3986);
+        http.setUriCompliance(UriCompliance.RFC3986.with(
+                "ATOLL",
+                UriCompliance.Violation.AMBIGUOUS_PATH_SEPARATOR,
+                UriCompliance.Violation.AMBIGUOUS_PATH_ENCODING,
+                UriCompliance.Violation.AMBIGUOUS_EMPTY_SEGMENT));
         http.setOutputBufferSize(64 << 10);
         return http;
     }
@@ -107,7 +115,8 @@ public final class HttpServer implements AutoCloseable {
             server.start();
         } catch (IOException e) {
             close();
-            throw e;
+            // Jetty wraps it, and whoever starts us wants to say what the matter is.
+            throw e.getCause() instanceof BindException taken ? taken : e;
         } catch (Exception e) {
             close();
             throw new IllegalStateException("the HTTP server did not start", e);
@@ -126,6 +135,26 @@ public final class HttpServer implements AutoCloseable {
         } catch (Exception e) {
             // The process is about to end, and the sockets with it.
             LOG.warn("The HTTP server did not stop cleanly: {}", e.toString());
+        }
+    }
+
+    /**
+     * HTTP/2 without TLS, by prior knowledge or by upgrade of a request without a body. Jetty 12.1.14 also upgrades a request with a chunked body and then takes the
+     * body for frames: Java's HttpClient, which asks for the upgrade with every first request, sees its uploads fail without this. Such a request goes on by HTTP/1.1.
+     */
+    private static final class Http2ForBodiless extends HTTP2CServerConnectionFactory {
+        Http2ForBodiless(HttpConfiguration configuration) {
+            super(configuration);
+        }
+
+        @Override
+        public @Nullable Connection upgradeConnection(
+                Connector connector, EndPoint endPoint, MetaData.Request request, HttpFields.Mutable response) {
+            HttpFields headers = request.getHttpFields();
+            if (headers.contains(HttpHeader.TRANSFER_ENCODING) || headers.getLongField(HttpHeader.CONTENT_LENGTH) > 0) {
+                return null;
+            }
+            return super.upgradeConnection(connector, endPoint, request, response);
         }
     }
 
