@@ -23,7 +23,10 @@ const pollSet = new Int32Array(2);
 export const commands = libc ? move(3, 203) : 3;
 const events = libc ? move(4, 204) : 4;
 const acknowledgements = libc ? move(5, 205) : 5;
-if (libc) libc.fcntl(commands, F_SETFL, O_NONBLOCK);
+if (libc) {
+  libc.fcntl(commands, F_SETFL, O_NONBLOCK);
+  occupy();
+}
 
 function openLibc() {
   const symbols = {
@@ -48,6 +51,14 @@ function move(from, to) {
   if (libc.dup3(from, to, O_CLOEXEC) !== to) return from;
   libc.close(from);
   return to;
+}
+
+// What stood at 3, 4 and 5 would be given to the runtime's own files next, and a program that closes these numbers would hit those.
+function occupy() {
+  for (;;) {
+    const fd = fs.openSync("/dev/null", "r+");
+    if (fd > 5) return fs.closeSync(fd);
+  }
 }
 
 /** True if a command, or the end of the agent, is waiting. */

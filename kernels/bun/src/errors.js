@@ -1,11 +1,13 @@
 // What a person sees of an error: the user's own lines and columns, none of the kernel's frames.
 
 import { inspect, types } from "node:util";
+import { steady } from "./intrinsics.js";
 import { originalColumn } from "./rewrite.js";
 
 const REMEMBERED_CELLS = 500;
 const REMEMBERED_CODE = 1 << 20;
 const EXCERPT_WIDTH = 200;
+const TEXT_LIMIT = 1 << 20;
 const KERNEL_FILE = import.meta.path;
 const LOCATION = /(cell-\d+\.ts):(\d+):(\d+)/g;
 const OWN_FRAME = /at (?:\S+ \()?(?:atoll:1:\d+|:0)\)?$/;
@@ -60,7 +62,7 @@ function isError(value) {
 
 export function safeInspect(value, options) {
   try {
-    return inspect(value, options);
+    return steady(() => inspect(value, options));
   } catch (error) {
     const tag = typeof value === "function" ? "Function" : "Object";
     const why = read(error, "message");
@@ -112,7 +114,7 @@ export function nameAndMessage(error) {
   return { name, message: typeof message === "string" ? message : message === undefined ? "" : safeInspect(message) };
 }
 
-function body(error, seen, indent) {
+function body(error, seen) {
   if (!isError(error)) return `Uncaught ${safeInspect(error)}`;
   if (seen.has(error)) return `${heading(error)} [circular]`;
   seen.add(error);
@@ -130,17 +132,37 @@ function body(error, seen, indent) {
   if (seen.size < 20) {
     for (const [label, cause] of causes) {
       if (cause === undefined) continue;
-      const text = isError(cause) ? body(cause, seen, indent) : safeInspect(cause);
+      const text = isError(cause) ? body(cause, seen) : safeInspect(cause);
       lines.push(`  ${label}: ${text.replace(/\n/g, "\n  ")}`);
     }
   }
   return lines.join("\n");
 }
 
+function shortened(error) {
+  let truncated = 0;
+  for (const key of ["name", "message", "traceback"]) {
+    const text = error[key];
+    if (text.length <= TEXT_LIMIT) continue;
+    error[key] = text.slice(0, TEXT_LIMIT);
+    truncated += Buffer.byteLength(text) - Buffer.byteLength(error[key]);
+  }
+  if (truncated) error.truncated = truncated;
+  return error;
+}
+
+/** The number of the cell that the outermost frame in any cell belongs to, 0 if there is none. */
+export function outermostCell(error) {
+  if (!isError(error)) return 0;
+  let number = 0;
+  for (const line of frames(error)) number = Number(/cell-(\d+)\.ts:/.exec(line)?.[1] ?? number);
+  return number;
+}
+
 /** The `error` of a `done` event. */
 export function describe(error) {
   const { name, message } = nameAndMessage(error);
-  return { name, message, traceback: (isError(error) ? excerpt(frames(error)) : "") + body(error, new Set(), "") };
+  return shortened({ name, message, traceback: (isError(error) ? excerpt(frames(error)) : "") + body(error, new Set()) });
 }
 
 /** The `error` of a cell that can't be parsed. */

@@ -4,7 +4,7 @@
 const { getOwnPropertyDescriptor, defineProperty } = Object;
 const { ownKeys } = Reflect;
 
-export function intrinsicsOf() {
+function intrinsicsOf() {
   const saved = [];
   const owners = [Object, Object.prototype, Array, Array.prototype, String, String.prototype, Number, Number.prototype, Function.prototype, RegExp.prototype, Map.prototype, Set.prototype, Promise, Promise.prototype, Reflect, JSON, Symbol, Error, Error.prototype, Math, Buffer, Buffer.prototype, Uint8Array.prototype, Object.getPrototypeOf(Uint8Array.prototype), Object.getPrototypeOf([][Symbol.iterator]()), Object.getPrototypeOf(new Map().entries())];
   for (const owner of owners) for (const key of ownKeys(owner)) saved.push([owner, key, getOwnPropertyDescriptor(owner, key)]);
@@ -36,4 +36,21 @@ export function intrinsicsOf() {
       };
     },
   };
+}
+
+const pristine = intrinsicsOf();
+
+/** Does `work`; where it fails because a program has broken a built-in, once more with the original ones. */
+export function steady(work) {
+  try {
+    return work();
+  } catch (error) {
+    const undo = error?.isAboutTheCell ? null : pristine.restore();
+    if (!undo) throw error;
+    try {
+      return work();
+    } finally {
+      undo();
+    }
+  }
 }

@@ -8,19 +8,23 @@ import { AsyncLocalStorage } from "node:async_hooks";
 import { drainMicrotasks } from "bun:jsc";
 import { Readable } from "node:stream";
 import fs from "node:fs";
+import { types } from "node:util";
 import vm from "node:vm";
 import { commandWaiting, commands, readWaiting, send } from "./channel.js";
-import { describe, describeSyntax, remember } from "./errors.js";
+import { describe, describeSyntax, outermostCell, remember } from "./errors.js";
 import { displayBundle, valueBundle } from "./display.js";
 import { installModules, importModule } from "./modules.js";
 import { installOutput, resetStreams, setRoute, warmOutput, write, writeLate } from "./output.js";
 import { installRandom, reseed } from "./random.js";
-import { intrinsicsOf } from "./intrinsics.js";
+import { steady } from "./intrinsics.js";
 import { CellSyntaxError, rewrite } from "./rewrite.js";
+import { keepSigintWatched, watchAgain } from "./sigint.js";
 
-const LONGEST_STRIDE = 1 << 16;
+const LONGEST_STRIDE = 512;
 const POLL_MILLIS = 5;
 const EXIT_GRACE_MILLIS = 200;
+const REMEMBERED_CELLS = 1000;
+const LARGE_CODE = 1 << 20;
 
 const { Script } = vm;
 const compile = (code, filename) => new Script(code, { filename });
@@ -28,6 +32,7 @@ const run = Script.prototype.runInThisContext;
 const call = Function.prototype.call.bind(Function.prototype.call);
 const then = Function.prototype.call.bind(Promise.prototype.then);
 const { parse } = JSON;
+const { isNativeError, isProxy } = types;
 const { defineProperty, getOwnPropertyDescriptor, freeze, hasOwn } = Object;
 const isPromise = (value) => value instanceof PromiseType;
 const PromiseType = Promise;
@@ -38,10 +43,10 @@ const reallyExit = (process.reallyExit ?? process.exit).bind(process);
 const clock = performance;
 const now = performance.now.bind(clock);
 const { pid } = process;
+const collect = Bun.gc;
 const contexts = new AsyncLocalStorage();
 const currentContext = contexts.getStore.bind(contexts);
 const withContext = contexts.run.bind(contexts);
-const pristine = intrinsicsOf();
 const global = globalThis;
 
 // Thrown to leave the program; never shown.
@@ -50,11 +55,14 @@ const INTERRUPT = freeze({ name: "Interrupted", message: "the execution was inte
 
 let current = null; // the running cell
 let last = null; // the newest ended one
+let ended = []; // those before it
 let number = 0;
 let isInside = false; // in the vm call that SIGINT can end
 let pending = null; // what that call shall run
 const queue = [];
 
+// The loops' counter: a lexical global, which compiled code reaches without a look-up, unlike a property.
+const setTick = call(run, compile("let __atoll_tick = 0; (value) => { __atoll_tick = value }", "atoll"));
 const enterScript = compile("__atoll.enter()", "atoll");
 
 setRoute(() => {
@@ -66,7 +74,7 @@ setRoute(() => {
 // ---- running a cell
 
 function execute({ id, code, silent }) {
-  const cell = { id, number: ++number, silent: silent === true, muted: false, outcome: null, exitCode: 0, interrupted: false, exited: false };
+  const cell = { id, number: ++number, silent: silent === true, muted: false, outcome: null, exitCode: 0, interrupted: false, exited: false, isLarge: code.length > LARGE_CODE };
   const file = `cell-${cell.number}.ts`;
   current = cell;
   resetStreams();
@@ -91,7 +99,6 @@ function execute({ id, code, silent }) {
 }
 
 function start(cell, file, program) {
-  let isDone = false;
   try {
     declare(program);
     isInside = true;
@@ -100,20 +107,26 @@ function start(cell, file, program) {
       const value = call(run, compile(program.body, file));
       if (program.isAsync) await_(cell, value, (box) => show(cell, box === undefined ? undefined : box[0], box !== undefined));
       else if (program.shown && isPromise(value)) await_(cell, value, (result) => show(cell, result, true));
-      else {
-        isDone = true;
-        show(cell, value, program.shown);
-      }
+      else show(cell, value, program.shown);
       drainMicrotasks();
     };
     call(run, enterScript, { breakOnSigint: true });
   } catch (error) {
-    if (isDone && error?.code !== "ERR_SCRIPT_EXECUTION_INTERRUPTED") fail(cell, error);
-    else if (error?.code === "ERR_SCRIPT_EXECUTION_INTERRUPTED") interrupt(cell);
+    if (isTermination(error)) interrupt(cell);
     else fail(cell, error);
   } finally {
     isInside = false;
     pending = null;
+  }
+}
+
+// Looks without running code of the program's: what was thrown may be a proxy.
+function isTermination(error) {
+  if (isProxy(error) || !isNativeError(error)) return false;
+  try {
+    return error.code === "ERR_SCRIPT_EXECUTION_INTERRUPTED";
+  } catch {
+    return false; // a getter that throws
   }
 }
 
@@ -145,6 +158,12 @@ function declare({ names, functionNames }) {
   }
 }
 
+function bind(name, value) {
+  const property = getOwnPropertyDescriptor(global, name);
+  if (property !== undefined && property.writable) global[name] = value;
+  else defineProperty(global, name, { value, writable: true, enumerable: true, configurable: true });
+}
+
 async function loadImports(file, { imports, used }, code) {
   for (const { source, bindings, type, start: at } of imports) {
     let namespace;
@@ -160,7 +179,7 @@ async function loadImports(file, { imports, used }, code) {
     }
     const properties = [];
     for (const [name, local] of bindings) properties.push([local, name === null ? namespace : namespace[name]]);
-    for (const [local, value] of properties) defineProperty(global, local, { value, writable: true, enumerable: true, configurable: true });
+    for (const [local, value] of properties) bind(local, value);
   }
 }
 
@@ -221,17 +240,32 @@ function report(cell) {
   const { outcome, result } = cell;
   if (result && outcome.status === "ok") send(result);
   cell.result = undefined;
+  cell.outcome = { status: outcome.status };
   current = null;
   last = cell;
+  ended[ended.length] = cell;
+  if (ended.length > REMEMBERED_CELLS) ended = ended.slice(REMEMBERED_CELLS / 2);
   send({ event: "done", id: cell.id, ...outcome });
+  if (cell.isLarge) collect(false);
   if (queue.length) perform(queue.shift());
 }
 
 // ---- errors outside the cell's own call
 
-function stray(error) {
+function onException(error) {
+  stray(error, currentContext() ?? current ?? last);
+}
+
+// Bun calls this outside of the promise's asynchronous context. The outermost frame that lies in a cell is the next best witness.
+function onRejection(error) {
+  let owner = currentContext() ?? current ?? last;
+  const cell = steady(() => outermostCell(error));
+  if (cell > 0 && cell !== current?.number) for (let i = 0; i < ended.length; i++) if (ended[i].number === cell) owner = ended[i];
+  stray(error, owner);
+}
+
+function stray(error, owner) {
   if (error === EXIT || error === INTERRUPT) return;
-  const owner = currentContext() ?? current ?? last;
   if (owner === null || owner.muted) return;
   if (owner !== current) return writeLate(owner, 2, steady(() => describe(error)).traceback + "\n");
   if (owner.outcome?.status === "ok") owner.outcome = null;
@@ -247,29 +281,19 @@ function onSigint() {
 
 // A program may remove all listeners; the kernel's come back before the next cell.
 function guard() {
-  for (const [event, listener] of [["SIGINT", onSigint], ["uncaughtException", stray], ["unhandledRejection", stray]]) {
+  for (const [event, listener] of [["SIGINT", onSigint], ["uncaughtException", onException], ["unhandledRejection", onRejection]]) {
     const list = proc.listeners(event);
     let isThere = false;
     for (let i = 0; i < list.length; i++) if (list[i] === listener) isThere = true;
     if (!isThere) proc.on(event, listener);
   }
-  if (global.__atoll_tick === undefined) global.__atoll_tick = 0;
-}
-
-// The kernel's own code uses the language's built-ins; where a program has broken one, the work is done again with the original ones.
-function steady(work) {
-  try {
-    return work();
-  } catch (error) {
-    if (error instanceof CellSyntaxError) throw error;
-    const undo = pristine.restore();
-    if (!undo) throw error;
-    try {
-      return work();
-    } finally {
-      undo();
-    }
+  const count = proc.listeners("SIGINT").length;
+  if (count !== sigintListeners) {
+    sigintListeners = count;
+    watchAgain();
   }
+  setTick(0);
+  stride = 1;
 }
 
 // ---- what cells can reach
@@ -277,6 +301,7 @@ function steady(work) {
 let stride = 1;
 let lastCheck = 0;
 let lastPoll = 0;
+let sigintListeners = 1;
 
 // Called by loops each time the counter runs out. The stride follows the loop's speed, so that a look at the clock costs little in
 // a tight loop and comes soon enough in a slow one.
@@ -286,7 +311,7 @@ function check() {
   lastCheck = time;
   if (elapsed < 1) stride = stride * 2 > LONGEST_STRIDE ? LONGEST_STRIDE : stride * 2;
   else if (elapsed > 4) stride = (stride >> 2) + 1;
-  global.__atoll_tick = stride;
+  setTick(stride);
   const owner = currentContext() ?? current;
   if (owner?.interrupted) throw INTERRUPT;
   if (owner?.exited) throw EXIT;
@@ -318,6 +343,21 @@ function exit(code) {
     while (now() < end);
   }
   throw EXIT;
+}
+
+// In slices, so that an interrupt ends it.
+const { sleepSync } = Bun;
+const SLICE_MILLIS = 20;
+function sleepInSlices(milliseconds) {
+  const end = now() + milliseconds;
+  if (typeof milliseconds !== "number" || milliseconds <= SLICE_MILLIS) {
+    setTick(0);
+    return sleepSync(milliseconds);
+  }
+  for (let left = milliseconds; left > 0; left = end - now()) {
+    sleepSync(Math.min(SLICE_MILLIS, left));
+    check();
+  }
 }
 
 function noStdin(what) {
@@ -363,7 +403,6 @@ function install() {
   const meta = installModules();
   const api = freeze({ __proto__: null, check, enter: () => pending?.(), import: importModule, meta });
   defineProperty(global, "__atoll", { value: api });
-  defineProperty(global, "__atoll_tick", { value: 0, writable: true, enumerable: false });
   global.display = function display(value) {
     const owner = currentContext() ?? current ?? last;
     if (owner === null || owner.muted) return;
@@ -372,6 +411,7 @@ function install() {
     if (truncated) event.truncated = truncated;
     send(event);
   };
+  Bun.sleepSync = sleepInSlices;
   proc.exit = exit;
   proc.reallyExit = exit;
   guard();
@@ -396,6 +436,15 @@ function configure({ env, unset, cwd, seed }) {
 }
 
 function perform(command) {
+  try {
+    obey(command);
+  } catch (error) {
+    if (current) fail(current, error);
+    else throw error;
+  }
+}
+
+function obey(command) {
   switch (command.op) {
     case "execute":
       if (current) queue.push(command);
@@ -458,6 +507,7 @@ function warm() {
 }
 
 install();
+keepSigintWatched();
 warm();
 send({ event: "ready", language: "typescript", version: Bun.version, pid });
 serve();

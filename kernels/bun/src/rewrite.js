@@ -11,6 +11,7 @@ import { Parser, tokTypes } from "acorn";
 import { tsPlugin } from "@sveltejs/acorn-typescript";
 
 const CHECK = "if(--__atoll_tick<0)__atoll.check();";
+const CHECK_EXPRESSION = "(--__atoll_tick<0&&__atoll.check(),";
 const IMPORT = "__atoll.import";
 const OPTIONS = {
   ecmaVersion: "latest",
@@ -61,6 +62,7 @@ function transpile(code, loader) {
 export class CellSyntaxError extends Error {
   constructor(message, line, column) {
     super(message);
+    this.isAboutTheCell = true;
     this.line = line;
     this.column = column;
   }
@@ -141,6 +143,7 @@ class Rewriter {
     this.used = null; // identifiers in value position, collected only where an import needs them
     this.isAsync = false;
     this.last = null;
+    this.enclosing = []; // named functions around the node, to find those that call themselves
   }
 
   run() {
@@ -270,8 +273,7 @@ class Rewriter {
       case "FunctionDeclaration":
         this.functionNames.add(node.id.name);
         this.functions.push([node.start, node.end]);
-        this.thisParameter(node);
-        return this.children(node, true);
+        return this.functionNode(node, node.id.name);
       case "ClassDeclaration":
         return this.classDeclaration(node);
       case "TSImportEqualsDeclaration":
@@ -362,7 +364,9 @@ class Rewriter {
   declarator(node, inFunction) {
     if (node.definite) this.blankMark(node.id.start + (node.id.name?.length ?? 0), "!");
     this.walk(node.id, inFunction);
-    if (node.init) this.walk(node.init, inFunction);
+    if (!node.init) return;
+    if (node.id.type === "Identifier" && (node.init.type === "ArrowFunctionExpression" || node.init.type === "FunctionExpression")) this.functionNode(node.init, node.id.name);
+    else this.walk(node.init, inFunction);
   }
 
   // What types can't be erased from: Bun's transpiler prints the statement anew, then its output is rewritten like a cell.
@@ -410,8 +414,12 @@ class Rewriter {
       case "FunctionDeclaration":
       case "FunctionExpression":
       case "ArrowFunctionExpression":
-        this.thisParameter(node);
-        return this.children(node, true);
+        return this.functionNode(node, node.id?.name);
+      case "CallExpression":
+        if (node.callee.type === "Identifier") {
+          for (const outer of this.enclosing) if (outer.name === node.callee.name) outer.callsItself = true;
+        }
+        return this.children(node, inFunction);
       case "ClassDeclaration":
       case "ClassExpression":
         return this.classNode(node, inFunction);
@@ -464,11 +472,26 @@ class Rewriter {
     return this.variables(node, false, isListed && !isLoop ? ";" : "");
   }
 
-  // An agent's interrupt stops a loop also where no signal can: in callbacks and behind an await.
+  // An agent's interrupt stops loops, and functions that call themselves, also where no signal can: in callbacks and behind an await.
   loopBody(body) {
     if (body.type === "BlockStatement") return this.insert(body.start + 1, CHECK, -3);
     this.insert(body.start, "{" + CHECK, -3);
     this.insert(body.end, "}", 9);
+  }
+
+  functionNode(node, name) {
+    this.thisParameter(node);
+    if (!name) return this.children(node, true);
+    const frame = { name, callsItself: false };
+    this.enclosing.push(frame);
+    this.children(node, true);
+    this.enclosing.pop();
+    if (!frame.callsItself) return;
+    const { body } = node;
+    if (body.type !== "BlockStatement") {
+      this.insert(body.start, CHECK_EXPRESSION, -3);
+      this.insert(body.end, ")", 9);
+    } else if (body.body[0]?.directive === undefined) this.insert(body.start + 1, CHECK, -3);
   }
 
   thisParameter(node) {

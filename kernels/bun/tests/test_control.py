@@ -1,0 +1,177 @@
+"""Interrupts, process.exit, stdin, configure, shutdown."""
+
+import os
+import signal
+
+import pytest
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "print('go'); while (true);",
+        "print('go'); for (;;) { try { null.x } catch {} }",
+        "print('go'); do {} while (true)",
+        "print('go'); try { while (true); } finally { print('finally') }",
+        "print('go'); JSON.stringify({ toJSON() { for (;;); } })",
+        "print('go'); new Function('while (true);')()",
+        "print('go'); function fib(n) { return n < 2 ? n : fib(n - 1) + fib(n - 2) }\nfib(90)",
+        "print('go'); /^(a+)+$/.test('a'.repeat(16) + 'b'); while (true);",
+        "print('go'); await 1; while (true);",
+        "print('go'); await (async () => { while (true) await 1 })()",
+        "print('go'); await Bun.sleep(1); while (true);",
+        "print('go'); await Bun.sleep(1); for (;;) { try { null.x } catch {} }",
+        "print('go'); await Bun.sleep(1); while (true) Bun.sleepSync(3)",
+        "print('go'); await Bun.sleep(1); function fib2(n) { return n < 2 ? n : fib2(n - 1) + fib2(n - 2) }\nfib2(90)",
+        "print('go'); await Bun.sleep(1); const fib3 = n => n < 2 ? n : fib3(n - 1) + fib3(n - 2); fib3(90)",
+        "print('go'); setTimeout(() => { while (true); }, 1); await Bun.sleep(1e6)",
+        "print('go'); await new Promise(() => {})",
+        "print('go'); await Bun.sleep(1e6)",
+        "print('go'); Bun.sleepSync(1e6)",
+        "print('go'); await Bun.$`sleep 2`",
+        "const server = Bun.serve({ port: 0, hostname: '127.0.0.1', fetch: () => new Promise(() => {}) }); print('go'); await fetch(server.url)",
+        "print('go'); for await (const x of (async function* () { while (true) { await Bun.sleep(1); yield 1 } })());",
+    ],
+)
+def test_an_interrupt_ends_it_and_keeps_the_state(shared, code):
+    shared.run("let state = 'kept'")
+    execution = shared.run_interrupted(code)
+    assert execution.status == "interrupted", execution
+    assert execution.error["name"] == "Interrupted"
+    assert execution.stop_seconds < 0.3
+    assert shared.run("state").text == "'kept'"
+    shared.run("globalThis.server?.stop(true)")
+
+
+@pytest.mark.parametrize("code", ["print('go'); await Bun.sleep(1); while (true);", "print('go'); await new Promise(() => {})"])
+def test_the_command_alone_interrupts_where_no_signal_can(shared, code):
+    assert shared.run_interrupted(code, with_signal=False).status == "interrupted"
+
+
+def test_a_program_with_its_own_signal_handler_is_interrupted_too(shared):
+    shared.run("process.on('SIGINT', () => {})")
+    assert shared.run_interrupted("print('go'); while (true);").status == "interrupted"
+    shared.run("process.removeAllListeners('SIGINT')")
+    assert shared.run_interrupted("print('go'); while (true);").status == "interrupted"
+    assert shared.run_interrupted("print('go'); await new Promise(() => {})").status == "interrupted"
+
+
+def test_signals_between_cells_do_nothing(shared):
+    shared.run("let here = 1")
+    for _ in range(5):
+        os.kill(shared.pid, signal.SIGINT)
+    for _ in range(100):  # the signals arrive while the kernel has no cell
+        shared.send(op="configure")
+        assert shared.next_event() == {"event": "configured"}
+    assert shared.run("here").text == "1"
+    shared.send(op="interrupt", id="exec-unknown")
+    assert shared.run("here").text == "1"
+
+
+def test_an_interrupted_cell_keeps_no_hold_on_later_ones(shared):
+    shared.run_interrupted("print('go'); await Bun.sleep(50); print('too late')")
+    execution = shared.run("await Bun.sleep(150); print('own')")
+    assert execution.stdout == b"own\n"
+
+
+@pytest.mark.parametrize(
+    "code, exit_code",
+    [
+        ("process.exit(3); print('after')", 3),
+        ("process.exit(); print('after')", 0),
+        ("process.exitCode = 4; process.exit(); print('after')", 4),
+        ("try { process.exit(5) } catch { print('caught') } finally { print('finally') }\nprint('after')", 5),
+        ("function quit() { process.exit(6) }\n[1].forEach(quit); print('after')", 6),
+        ("(async () => { await Bun.sleep(1); process.exit(7) })(); await Bun.sleep(10_000); print('after')", 7),
+        ("setTimeout(() => { process.exit(8) }, 1); await new Promise(() => {})", 8),
+        ("async function main() { await Bun.sleep(1) }\nmain().then(() => process.exit(0)).catch((e) => { console.error(e); process.exit(1) })", 0),
+        ("await Bun.sleep(1); try { process.exit(9) } catch (e) { print('caught', e) }\nprint('after')", 9),
+        ("import { exit } from 'process'; exit(10); print('after')", 10),
+    ],
+)
+def test_process_exit_ends_the_cell_and_not_the_state(shared, code, exit_code):
+    shared.run("let kept = 1; process.exitCode = 0")
+    execution = shared.run(code)
+    assert (execution.status, execution.done["exit_code"]) == ("exited", exit_code), execution
+    assert (execution.stdout, execution.stderr) == (b"", b"")
+    assert shared.run("kept").text == "1"
+
+
+def test_a_real_death_is_seen_as_one(kernel):
+    kernel.begin("process.kill(process.pid, 'SIGKILL'); while (true);")
+    with pytest.raises(EOFError):
+        kernel.finish(kernel.current)
+    assert kernel.process.wait() == -signal.SIGKILL
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "prompt('name?')",
+        "confirm('sure?')",
+        "alert('hello')",
+        "process.stdin.on('data', () => {}); await new Promise(() => {})",
+        "for await (const chunk of process.stdin) print(chunk)",
+        "for await (const line of console) print(line)",
+        "const rl = require('readline/promises').createInterface({ input: process.stdin, output: process.stdout }); await rl.question('name? ')",
+    ],
+)
+def test_reading_without_stdin_fails_at_once_and_says_so(shared, code):
+    execution = shared.run(code)
+    assert execution.status == "error", execution
+    assert "no stdin is connected" in execution.error["message"]
+
+
+def test_the_end_of_stdin_comes_at_once_for_plain_reads(shared):
+    assert shared.run("require('fs').readFileSync(0, 'utf8')").text == "''"
+    assert shared.run("await Bun.stdin.text()").text == "''"
+
+
+def test_configure_sets_environment_and_folder(kernel, tmp_path):
+    (tmp_path / "deeper").mkdir()
+    kernel.send(op="configure", env={"FRESH": "1", "GONE": "2"}, cwd=str(tmp_path / "deeper"), seed="ab" * 32)
+    assert kernel.next_event() == {"event": "configured"}
+    kernel.send(op="configure", unset=["GONE"])
+    assert kernel.next_event() == {"event": "configured"}
+    execution = kernel.run("[process.env.FRESH, Bun.env.FRESH, process.env.GONE, require('path').basename(process.cwd())]")
+    assert execution.text == "[ '1', '1', undefined, 'deeper' ]"
+    assert kernel.run("require('child_process').execSync('echo $FRESH; pwd').toString().trim()").text == f"'1\\n{tmp_path}/deeper'"
+    kernel.send(op="configure", cwd="/no/such/folder")
+    assert "/no/such/folder" in kernel.next_event()["error"]
+
+
+def test_random_numbers_are_new_after_each_configure(kernel):
+    seen = set()
+    for _ in range(4):
+        kernel.send(op="configure", seed="00" * 32)
+        kernel.next_event()
+        seen.add(kernel.run("Math.random()").text)
+    assert len(seen) == 4
+    execution = kernel.run("let sum = 0, low = 0; for (let i = 0; i < 1e6; i++) { const r = Math.random(); sum += r; if (r < 0 || r >= 1) throw r; if (r < 0.25) low++ }\n[Math.abs(sum / 1e6 - 0.5) < 0.005, Math.abs(low / 1e6 - 0.25) < 0.005]")
+    assert execution.text == "[ true, true ]"
+
+
+def test_the_kernel_leaves_at_shutdown_and_at_the_end_of_the_agent(kernel):
+    kernel.run("setInterval(() => {}, 1000); Bun.serve({ port: 0, hostname: '127.0.0.1', fetch: () => new Response('') }); 0")
+    kernel.send(op="shutdown")
+    assert kernel.process.wait(5) == 0
+
+
+def test_the_kernel_leaves_when_the_commands_end(kernel):
+    null = os.open("/dev/null", os.O_WRONLY)
+    os.dup2(null, kernel.commands)
+    os.close(null)
+    assert kernel.process.wait(5) == 0
+
+
+def test_a_file_named_like_a_configuration_is_not_obeyed(tmp_path):
+    from kernel import Kernel
+
+    (tmp_path / "bunfig.toml").write_text('preload = ["./evil.js"]')
+    (tmp_path / "evil.js").write_text("process.abort()")
+    (tmp_path / ".env").write_text("FROM_FILE=1")
+    kernel = Kernel(tmp_path)
+    try:
+        assert kernel.run("process.env.FROM_FILE").text is None
+    finally:
+        kernel.close()
