@@ -155,9 +155,9 @@ install_pip() {
   # The sandbox is the isolation here: `pip install` must simply work.
   rm -f "$root/usr/lib/python$python/EXTERNALLY-MANAGED"
   step "compiling Python's modules"
-  # All files get one time below, which would make every time-stamped .pyc stale: each import would compile again.
+  # All files get one time below, which can make every time-stamped .pyc stale: each import would compile again.
   find "$root" -xdev -name __pycache__ -type d -prune -exec rm -rf {} +
-  chroot "$root" /usr/bin/env -i PATH=/usr/bin:/bin PYTHONHASHSEED=0 python3 -m compileall -q -j1 --invalidation-mode unchecked-hash \
+  chroot "$root" /usr/bin/env -i PATH=/usr/bin:/bin PYTHONHASHSEED=0 python3 -B -m compileall -q -f -j1 --invalidation-mode unchecked-hash \
     "/usr/lib/python$python" /usr/lib/python3/dist-packages "$folder" >&2 || fail "a Python module does not compile"
 }
 
@@ -190,11 +190,11 @@ describe() {
   chroot "$root" dpkg-query -W -f '${Package}\t${Version}\n' >"$work/debian.tsv"
   jq -n --slurpfile recipe "$recipe_folder/recipe.json" \
     --arg digest "$1" --arg hash "$hash" --arg architecture "$(architecture)" \
-    --arg user "$user" --argjson uid "$uid" --arg home "$home" --argjson now "$(date +%s)" \
+    --argjson size "$(stat -c %s "$work/image.erofs")" --arg user "$user" --argjson uid "$uid" --arg home "$home" --argjson now "$(date +%s)" \
     --rawfile debian "$work/debian.tsv" --rawfile npm "$work/npm.tsv" --rawfile pip "$work/pip.tsv" '
     def versions: split("\n") | map(select(. != "") | split("\t") | {key: .[0], value: .[1]}) | from_entries;
     $recipe[0] as $r | {
-      name: $r.name, description: $r.description, digest: $digest, recipe_hash: $hash,
+      name: $r.name, description: $r.description, digest: $digest, size_bytes: $size, recipe_hash: $hash,
       suite: $r.suite, architecture: $architecture,
       languages: (($r.kernels | keys_unsorted) + ["bash"]), default_language: $r.default_language, kernels: $r.kernels,
       env: ({PATH: "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", HOME: $home, USER: $user, LOGNAME: $user,

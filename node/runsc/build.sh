@@ -23,7 +23,7 @@ input_hash() {
   {
     (cd "$here" && find go.mod go.sum build.sh cmd tools patches prewarmer -type f ! -name '*_test.go' -print0 |
       LC_ALL=C sort -z | xargs -0 sha256sum)
-    (cd "$here" && GOTOOLCHAIN=local "$go" env GOVERSION GOARCH GOAMD64 GOARM64)
+    (cd "$here" && "$go" env GOVERSION GOARCH GOAMD64 GOARM64)
   } | sha256sum | cut -c1-32
 }
 
@@ -53,7 +53,7 @@ trap 'chmod -R u+w "$work" 2>/dev/null; rm -rf "$work"' EXIT
 
 step() { printf 'runsc build: %s (%d s)\n' "$*" "$SECONDS" >&2; }
 
-export GOTOOLCHAIN=local GOWORK=off CGO_ENABLED=0
+export GOWORK=off CGO_ENABLED=0
 mkdir "$work/atoll"
 cp -r "$here"/{go.mod,go.sum,cmd,tools} "$work/atoll/"
 chmod -R u+w "$work/atoll"

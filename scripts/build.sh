@@ -1,0 +1,99 @@
+# What `./atoll up` and `./atoll test` build. Each part lies in the cache under a hash of what it is made of, and is put there
+# by a rename, so a part that is there is whole. Sourced by the launcher.
+
+runsc_folder() { "$root/node/runsc/build.sh" --where; }
+
+node_hash() {
+  { hash_of node/go.mod node/go.sum node/cmd node/internal node/gen; runsc_folder; "$GO" env GOVERSION GOARCH; } | sha256sum | cut -c1-32
+}
+
+server_hash() {
+  local module paths=()
+  for module in $(modules); do paths+=("$module/pom.xml" "$module/src/main"); done
+  { hash_of pom.xml .mvn proto "${paths[@]}"; sed -n 's/^JAVA_VERSION=//p' "$JAVA_HOME/release"; } | sha256sum | cut -c1-32
+}
+
+modules() { sed -n 's:.*<module>\(.*\)</module>.*:\1:p' "$root/pom.xml"; }
+
+# Under the lock 9: builds what is missing. Sets runsc, node, server, agent_image.
+build_all() {
+  mkdir -p "$cache" "$cache/images"
+  chmod 0755 "$cache"
+  exec 9>"$cache/.lock-up"
+  flock -n 9 || { say "  waiting for another './atoll' that is building"; flock 9; }
+
+  runsc=$(runsc_folder)
+  if [[ ! -f $runsc/VERSION ]]; then step "runsc from its pinned Go module" "$root/node/runsc/build.sh"; fi
+
+  node=$cache/node/$(node_hash)
+  if [[ ! -d $node ]]; then step "engine, agent and CLI" build_node "$node"; fi
+
+  agent_image=$cache/agent/$(hash_of kernels images/build-agent.sh | cut -c1-16)-$(basename "$node" | cut -c1-16).path
+  if [[ ! -s $agent_image || ! -f $(<"$agent_image") ]]; then step "agent image" build_agent "$agent_image"; fi
+  agent_image=$(<"$agent_image")
+
+  server=$cache/server/$(server_hash)
+  if [[ ! -d $server ]]; then step "server" build_server "$server"; fi
+
+  local recipe image
+  for recipe in "$root"/images/recipes/*/; do
+    recipe=$(basename "$recipe")
+    image=$("$root/images/build.sh" --where "$recipe")
+    if [[ ! -f ${image%.erofs}.json ]]; then step "image $recipe" "$root/images/build.sh" "$recipe"; fi
+  done
+  exec 9>&-
+}
+
+build_node() {
+  local target=$1 version
+  version=$(<"$runsc/VERSION")
+  rm -rf "$cache"/node/.work.*
+  mkdir -p "$cache/node/.work.$$"
+  (cd "$root/node" && CGO_ENABLED=0 GOWORK=off "$GO" build -trimpath -buildvcs=false -o "$cache/node/.work.$$/" \
+    -ldflags "-s -w -X gvisor.dev/gvisor/runsc/version.version=$version -X atoll/node/internal/engine.Version=$(basename "$target" | cut -c1-12)" ./cmd/...)
+  chmod -R a+rX,go-w "$cache/node/.work.$$"
+  sync -f "$cache/node"
+  mv "$cache/node/.work.$$" "$target"
+}
+
+build_agent() {
+  local path
+  path=$("$root/images/build-agent.sh" "$node/atoll-agent")
+  echo "$path" >"$1.new"
+  mv "$1.new" "$1"
+}
+
+# In a copy, so that the clone may be read-only, stays as it is, and nothing in it ends up owned by root.
+build_server() {
+  local target=$1 work=$cache/server/.work.$$ module paths=(pom.xml .mvn proto)
+  rm -rf "$cache"/server/.work.*
+  mkdir -p "$work/source" "$work/out/lib"
+  for module in $(modules); do paths+=("$module"); done
+  tar -C "$root" --exclude=target -cf - "${paths[@]}" | tar -C "$work/source" --no-same-owner -xf -
+  (cd "$work/source" && mvn -B -ntp -DskipTests -Dspotless.check.skip=true package)
+  cp "$work/source/server/target/atoll-server.jar" "$work/out/"
+  cp "$work"/source/server/target/lib/*.jar "$work/out/lib/"
+  chmod -R a+rX,go-w "$work/out"
+  sync -f "$work"
+  mv "$work/out" "$target"
+  rm -rf "$work"
+}
+
+# A virtual environment with pinned packages; prints its folder.
+venv_with() { # REQUIREMENTS_FILE...
+  local hash target
+  hash=$({ cat "$@"; python3 -c 'import sys; print(sys.executable, sys.version)'; } | sha256sum | cut -c1-32)
+  target=$cache/venv/$hash
+  if [[ ! -f $target/.complete ]]; then
+    rm -rf "$target"
+    mkdir -p "$cache/venv"
+    local arguments=() file
+    for file in "$@"; do arguments+=(-r "$file"); done
+    step "Python packages for the tests" make_venv "$target" "${arguments[@]}" >&2
+  fi
+  echo "$target"
+}
+
+make_venv() {
+  python3 -m venv "$1" && "$1/bin/pip" install --quiet --disable-pip-version-check "${@:2}" && touch "$1/.complete"
+}

@@ -1,0 +1,236 @@
+# `up`, `down`, `env`, `exec`: the life of an installation. Sourced by the launcher.
+
+ready_limit=60
+stop_limit=20
+
+# --- up ---------------------------------------------------------------------------------------------------------------------
+
+up() {
+  local begin=$SECONDS
+  require_root
+  install_packages
+  require_jdk
+  require_go
+  build_all
+  make_installation
+  # One `up` or `down` of an installation at a time.
+  exec 8>"$data/launcher/lock"
+  flock 8
+  start_engine
+  start_server
+  exec 8>&-
+  show_example
+  say ""
+  say "Atoll is ready at $(server_url) after $((SECONDS - begin)) s."
+  say "  key and URL for your shell:  eval \"\$($(launcher_words) env)\""
+  say "  run code:                    $(launcher_words) exec 'print(6*7)' -l python"
+  say "  stop, sandboxes go on:       $(launcher_words) down        (end everything: down --all)"
+  if [[ $foreground == yes ]]; then stay; fi
+}
+
+launcher_words() {
+  printf './atoll'
+  if [[ $data != /var/lib/atoll ]]; then printf ' --data-dir %q' "$data"; fi
+}
+
+make_installation() {
+  getent group atoll >/dev/null || groupadd --system atoll
+  getent passwd atoll >/dev/null || useradd --system --gid atoll --home-dir /nonexistent --no-create-home --shell /usr/sbin/nologin atoll
+  # Sticky: the server's user makes its files beside the engine's folders, and cannot rename or remove those.
+  install -d -o root -g atoll -m 1770 "$data"
+  install -d -o root -g root -m 0750 "$data/log"
+  # In `launcher`, out of the server's reach: `down --all` runs as root what is named there.
+  install -d -o root -g root -m 0700 "$data/launcher" "$data/boxes" "$data/spool" "$data/runtimes"
+  install -d -o atoll -g atoll -m 0700 "$data/secret" "$data/tmp"
+  if [[ ! -s $data/instance ]]; then
+    od -An -N4 -tx1 /dev/urandom | tr -d ' \n' >"$data/instance.new"
+    chmod 0644 "$data/instance.new"
+    sync "$data/instance.new"
+    mv "$data/instance.new" "$data/instance"
+  fi
+  find_installation
+  install -d -o root -g atoll -m 0710 "$run"
+}
+
+# A new build replaces what runs; sandboxes are taken over by it.
+start_engine() {
+  local build="$node $runsc $agent_image" pid
+  if pid=$(pid_of engine); then
+    [[ $(cat "$data/launcher/engine.build" 2>/dev/null) != "$build" ]] || return 0
+    say "  the engine is started anew from its new build"
+    stop engine
+  fi
+  open_log engine
+  setsid "$node/atoll-engine" --data "$data" --run "$run" --instance "$instance" --runsc "$runsc" \
+    --agent-image "$agent_image" --images "$cache/images" </dev/null >>"$data/log/engine.log" 2>&1 8>&- 9>&- &
+  remember_pid engine $!
+  echo "$build" >"$data/launcher/engine.build"
+  await engine "$ready_limit" test -S "$run/engine.sock"
+}
+
+start_server() {
+  local build="$server $JAVA_HOME" pid wanted
+  wanted=${port:-$(server_port)}
+  wanted=${wanted:-$default_port}
+  if pid=$(pid_of server); then
+    if [[ $(cat "$data/launcher/server.build" 2>/dev/null) == "$build" && $wanted == "$(server_port)" ]]; then
+      await server "$ready_limit" healthy
+      return 0
+    fi
+    say "  the server is started anew: its build or port changed"
+    stop server
+  fi
+  check_port "$wanted"
+  open_log server
+  echo "$wanted" >"$run/port"
+  # Not root: what decides need not touch the machine.
+  (cd / && exec setsid setpriv --reuid atoll --regid atoll --init-groups --no-new-privs env -i \
+    PATH=/usr/bin:/bin LANG=C.UTF-8 HOME=/nonexistent \
+    "$JAVA_HOME/bin/java" -XX:+UseSerialGC -Xmx256m --enable-native-access=ALL-UNNAMED \
+    --sun-misc-unsafe-memory-access=allow "-Djava.io.tmpdir=$data/tmp" $(aot_options) \
+    -cp "$server/atoll-server.jar:$server/lib/*" atoll.server.Main \
+    --data "$data" --engine "$run/engine.sock" --port "$wanted") </dev/null >>"$data/log/server.log" 2>&1 8>&- 9>&- &
+  remember_pid server $!
+  echo "$build" >"$data/launcher/server.build"
+  await server "$ready_limit" healthy
+}
+
+aot_options() { :; }
+
+open_log() {
+  local log=$data/log/$1.log
+  if [[ -f $log && $(stat -c %s "$log") -gt $((16 << 20)) ]]; then mv "$log" "$log.1"; fi
+}
+
+healthy() { curl -fsS -o /dev/null --max-time 2 "$(server_url)/healthz" 2>/dev/null; }
+
+# await NAME SECONDS COMMAND...: until the command succeeds; a process that has ended is told at once, with its last words.
+await() {
+  local name=$1 limit=$((SECONDS + $2))
+  shift 2
+  until "$@"; do
+    if ! pid_of "$name" >/dev/null; then
+      tail -n 20 "$data/log/$name.log" >&2
+      fail "the $name ended at its start; all it said: $data/log/$name.log"
+    fi
+    if ((SECONDS >= limit)); then
+      tail -n 20 "$data/log/$name.log" >&2
+      fail "the $name is not ready after the time it has for that; its log: $data/log/$name.log"
+    fi
+    read -rt 0.05 <> <(:) || true
+  done
+}
+
+check_port() {
+  if (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; then
+    fail "port $1 is in use by another program (remedy: ./atoll up --port $(($1 + 1)), or end that program: ss -ltnp 'sport = :$1')"
+  fi
+}
+
+show_example() {
+  local answer
+  answer=$(curl -sS --max-time 90 "$(server_url)/v1/code_exec" -H "Authorization: Bearer $(api_key)" -H 'Content-Type: application/json' \
+    -d '{"tool":"code_exec","code":"x = 1 + 1\nprint(x)"}') || fail "the first example got no answer; see $data/log/server.log"
+  if [[ $(jq -r '.output // empty' <<<"$answer") != 2 ]]; then
+    say "$answer" >&2
+    fail "the first example did not print 2 (its answer is above; logs: $data/log)"
+  fi
+  say ""
+  say "POST /v1/code_exec {\"tool\":\"code_exec\",\"code\":\"x = 1 + 1\\nprint(x)\"}"
+  say "$(jq -c '{output, sandbox_id}' <<<"$answer")"
+  # The example's sandbox is nobody's.
+  curl -sS --max-time 30 -o /dev/null -X DELETE -H "Authorization: Bearer $(api_key)" "$(server_url)/v1/sandboxes/$(jq -r .sandbox_id <<<"$answer")" || true
+}
+
+# In the foreground: until a signal comes or one of the two ends.
+stay() {
+  trap 'say "stopping"; down_both; exit 0' INT TERM
+  tail -n 0 -F "$data/log/engine.log" "$data/log/server.log" &
+  local tail_pid=$!
+  while pid_of server >/dev/null && pid_of engine >/dev/null; do
+    # A signal ends the wait at once, unlike a foreground command.
+    read -rt 1 <> <(:) || true
+  done
+  kill "$tail_pid" 2>/dev/null || true
+  down_both
+  fail "server or engine ended; see $data/log"
+}
+
+# --- down -------------------------------------------------------------------------------------------------------------------
+
+# stop NAME: asks, then insists.
+stop() {
+  local pid limit=$((SECONDS + stop_limit))
+  if pid=$(pid_of "$1"); then
+    kill -TERM "$pid" 2>/dev/null || true
+    while pid_of "$1" >/dev/null; do
+      if ((SECONDS >= limit)); then
+        say "  the $1 did not stop within $stop_limit s and is killed"
+        kill -KILL "$pid" 2>/dev/null || true
+        limit=$((SECONDS + stop_limit))
+      fi
+      read -rt 0.05 <> <(:) || true
+    done
+    say "  $1 stopped"
+  fi
+  rm -f "$run/$1.pid"
+}
+
+down_both() {
+  stop server
+  stop engine
+}
+
+down() {
+  require_root
+  if ! find_installation; then
+    say "Nothing is installed in $data."
+    return 0
+  fi
+  mkdir -p -m 0700 "$data/launcher"
+  exec 8>"$data/launcher/lock"
+  flock 8
+  stop server
+  stop engine
+  if [[ $all == yes ]]; then
+    purge
+    rm -rf "$run"
+    say "All sandboxes have ended. Records and keys are kept in $data, builds in $cache; 'rm -rf' removes them."
+  else
+    say "Sandboxes go on; './atoll up' takes them over, './atoll down --all' ends them."
+  fi
+}
+
+# Ends all sandboxes and removes what they have on the machine, by the engine that ran last or the newest one.
+purge() {
+  local engine=() build
+  if [[ -r $data/launcher/engine.build ]]; then read -r -a engine <"$data/launcher/engine.build"; fi
+  if [[ ! -x ${engine[0]:-}/atoll-engine ]]; then
+    build=$(ls -td "$cache"/node/*/ 2>/dev/null | head -n 1)
+    engine=("${build%/}" "$(ls -td "$cache"/runsc/*/ 2>/dev/null | head -n 1)")
+  fi
+  [[ -x ${engine[0]}/atoll-engine ]] || fail "no engine in $cache to end the sandboxes with (remedy: ./atoll up builds it)"
+  "${engine[0]}/atoll-engine" purge --data "$data" --run "$run" --instance "$instance" --runsc "${engine[1]%/}" >>"$data/log/engine.log" 2>&1 ||
+    { tail -n 20 "$data/log/engine.log" >&2; fail "some sandboxes could not be ended; see $data/log/engine.log"; }
+}
+
+# --- env, exec --------------------------------------------------------------------------------------------------------------
+
+environment() {
+  require_running
+  [[ -r $data/secret/api-key ]] || fail "the key in $data/secret/api-key cannot be read (remedy: sudo ./atoll env)"
+  printf 'export ATOLL_URL=%s ATOLL_API_KEY=%s\n' "$(server_url)" "$(api_key)"
+}
+
+execute() {
+  local cli
+  if [[ -z ${ATOLL_URL:-} || -z ${ATOLL_API_KEY:-} ]]; then
+    require_running
+    [[ -r $data/secret/api-key ]] || fail "the key in $data/secret/api-key cannot be read (remedy: sudo ./atoll exec …, or set ATOLL_URL and ATOLL_API_KEY)"
+    ATOLL_URL=$(server_url) ATOLL_API_KEY=$(api_key)
+    export ATOLL_URL ATOLL_API_KEY
+  fi
+  cli=$(ls -t "$cache"/node/*/atoll-cli 2>/dev/null | head -n 1)
+  [[ -n $cli ]] || fail "the CLI is not built (remedy: ./atoll up)"
+  exec "$cli" exec "$@"
+}

@@ -1,0 +1,136 @@
+#!/usr/bin/env bash
+# Tests the launcher without building or starting anything: its messages, and that it never ends a process that is not its own.
+set -euo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+passed=0 failed=0
+folder=$(mktemp -d "${TMPDIR:-/tmp}/atoll-launcher-test.XXXXXX")
+bystander= holder=
+clean_up() {
+  [[ -z $bystander ]] || kill "$bystander" 2>/dev/null || true
+  [[ -z $holder ]] || kill "$holder" 2>/dev/null || true
+  rm -rf "$folder" /run/atoll-0badcafe
+}
+trap clean_up EXIT
+unset ATOLL_URL ATOLL_API_KEY ATOLL_DATA_DIR
+export ATOLL_CACHE=$folder/cache
+# For the tests that run as another user, who may not reach this clone.
+chmod 0755 "$folder"
+mkdir "$folder/clone"
+cp -r "$root/atoll" "$root/scripts" "$folder/clone/"
+
+check() { # NAME EXPECTED GOT
+  if [[ $3 == "$2" ]]; then
+    passed=$((passed + 1)); echo "ok   $1"
+  else
+    failed=$((failed + 1)); printf 'FAIL %s\n  got:      %s\n  expected: %s\n' "$1" "$3" "$2"
+  fi
+}
+
+# one_line NAME WORDS OUTPUT: the output is one line that holds each of the words.
+one_line() {
+  local word
+  check "$1: in one line" 1 "$(wc -l <<<"$3" | tr -d ' ')"
+  for word in $2; do check "$1: names $word" yes "$(grep -qF -- "$word" <<<"$3" && echo yes || echo "$3")"; done
+}
+
+atoll() { "$root/atoll" "$@" 2>&1 || true; }
+# Runs in a mount namespace of its own, where folders can be hidden.
+hiding() { # FOLDERS COMMAND
+  unshare --mount --propagation private bash -c "for f in $1; do [ ! -d \$f ] || mount -t tmpfs none \$f; done; $2" 2>&1 || true
+}
+
+messages() {
+  one_line "unknown command" "nonsense help" "$(atoll nonsense)"
+  one_line "unknown argument" "--nonsense help" "$(atoll down --nonsense)"
+  one_line "port out of range" "70000 65535" "$(atoll up --port 70000)"
+  one_line "env with nothing running" "up --data-dir" "$(atoll env --data-dir "$folder/none")"
+  one_line "exec with nothing running" "up --data-dir" "$(atoll exec 'print(1)' --data-dir "$folder/none")"
+  one_line "up without root" "sudo docker" "$(setpriv --reuid 65534 --regid 65534 --clear-groups "$folder/clone/atoll" up --data-dir "$folder/none" 2>&1 || true)"
+  check "down with nothing installed says so and is no failure" "Nothing is installed in $folder/none." "$("$root/atoll" down --all --data-dir "$folder/none" 2>&1)"
+}
+
+missing_tools() {
+  local source="source $root/scripts/common.sh; command=up"
+  one_line "no JDK" "JDK 25 adoptium.net JAVA_HOME" \
+    "$(hiding "/usr/lib/jvm /usr/java /opt $HOME/.sdkman $HOME/.jdks" "unset JAVA_HOME SUDO_USER; PATH=/usr/bin:/bin; $source; apt-cache() { return 1; }; require_jdk")"
+  check "an old JDK is not taken" 1 "$(mkdir -p "$folder/jdk/bin" && cp /bin/true "$folder/jdk/bin/javac" && echo 'JAVA_VERSION="17.0.15"' >"$folder/jdk/release" &&
+    hiding "/usr/lib/jvm /usr/java /opt $HOME/.sdkman $HOME/.jdks" "unset SUDO_USER; JAVA_HOME=$folder/jdk; PATH=/usr/bin:/bin; $source; find_jdk; echo \$?")"
+  check "a JDK named by JAVA_HOME is taken" "$folder/jdk" "$(echo 'JAVA_VERSION="26"' >"$folder/jdk/release" && bash -c "JAVA_HOME=$folder/jdk; $source; find_jdk; echo \$JAVA_HOME")"
+  one_line "no Go" "go.dev/dl $(sed -n 's/^go //p' "$root/node/go.mod")" \
+    "$(hiding "/usr/local/go $HOME/go $HOME/sdk $HOME/.local /usr/lib/go-1.19" "unset SUDO_USER GO; PATH=/usr/bin:/bin; $source; require_go")"
+}
+
+ports() {
+  local port
+  port=$(python3 -c 'import socket
+s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+  coproc HOLDER { exec python3 -c 'import socket, sys, signal
+s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1); s.bind(("127.0.0.1", int(sys.argv[1]))); s.listen(); print("listening", flush=True); signal.pause()' "$port"; }
+  holder=$HOLDER_PID
+  read -r <&"${HOLDER[0]}"
+  one_line "port in use" "$port --port" "$(bash -c "source $root/scripts/common.sh; source $root/scripts/run.sh; check_port $port" 2>&1 || true)"
+  kill "$holder"
+  wait "$holder" 2>/dev/null || true
+  holder=
+  check "free port" "" "$(bash -c "source $root/scripts/common.sh; source $root/scripts/run.sh; check_port $port" 2>&1 || true)"
+}
+
+# A pid file that outlived its process may name a stranger's.
+recycled_pid() {
+  mkdir -p "$folder/data/launcher" /run/atoll-0badcafe
+  echo 0badcafe >"$folder/data/instance"
+  tail -f /dev/null &
+  bystander=$!
+  echo "$bystander 1" >/run/atoll-0badcafe/server.pid
+  echo "999999999 1" >/run/atoll-0badcafe/engine.pid
+  atoll down --data-dir "$folder/data" >/dev/null
+  check "down leaves a process alone that only has the pid" alive "$(kill -0 "$bystander" && echo alive || echo killed)"
+  bash -c "source $root/scripts/common.sh; data=$folder/data; find_installation; remember_pid server $bystander; pid_of server" >"$folder/pid"
+  check "a process is known by pid and start time" "$bystander" "$(<"$folder/pid")"
+  atoll down --data-dir "$folder/data" >/dev/null
+  check "down stops the process it knows" gone "$(wait "$bystander" 2>/dev/null; kill -0 "$bystander" 2>/dev/null && echo alive || echo gone)"
+  bystander=
+  echo 'x; rm -rf /' >"$folder/data/instance"
+  one_line "damaged instance file" "8 hex --data-dir" "$(atoll down --data-dir "$folder/data")"
+}
+
+hashes() {
+  hash_in() { bash -c "source $root/scripts/common.sh; root=$1; hash_of src"; }
+  mkdir -p "$folder/one/src/a" "$folder/two/src/a"
+  echo 1 >"$folder/one/src/a/f"
+  echo 1 >"$folder/two/src/a/f"
+  touch -d 2001-01-01 "$folder/two/src/a/f"
+  check "hash does not depend on place and time" "$(hash_in "$folder/one")" "$(hash_in "$folder/two")"
+  mkdir "$folder/two/src/target"
+  echo x >"$folder/two/src/target/x"
+  check "hash leaves build outputs out" "$(hash_in "$folder/one")" "$(hash_in "$folder/two")"
+  mv "$folder/two/src/a/f" "$folder/two/src/a/g"
+  check "hash depends on names" differs "$([[ $(hash_in "$folder/one") == "$(hash_in "$folder/two")" ]] && echo same || echo differs)"
+}
+
+steps() {
+  local out
+  out=$(bash -c "source $root/scripts/common.sh; step 'a step' bash -c 'echo last words; exit 3'; echo goes on" 2>&1 || true)
+  check "failed step shows its last lines" yes "$(grep -q '^last words$' <<<"$out" && echo yes || echo "$out")"
+  check "failed step names its log" yes "$(grep -q "$ATOLL_CACHE/log/a-step.log" <<<"$out" && echo yes || echo "$out")"
+  check "failed step ends the launcher" "" "$(grep 'goes on' <<<"$out" || true)"
+}
+
+doctors() {
+  local out
+  out=$(atoll doctor --data-dir "$folder/none")
+  check "doctor works before anything is built" yes "$(grep -q 'runsc .*not built' <<<"$out" && echo yes || echo "$out")"
+  check "doctor judges" yes "$(grep -qE 'Atoll can work here|keep Atoll from working' <<<"$out" && echo yes || echo "$out")"
+  check "doctor looks at each point" "" "$(for point in processor kernel privilege cgroups memory disk packages JDK Go gVisor; do grep -qE "^  (ok|note|FAIL)  +$point" <<<"$out" || echo "$point is missing"; done)"
+}
+
+messages
+missing_tools
+ports
+recycled_pid
+hashes
+steps
+doctors
+echo "launcher: $passed passed, $failed failed"
+[[ $failed -eq 0 ]]

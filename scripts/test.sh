@@ -1,0 +1,100 @@
+# `./atoll test`, `bench` and `fmt`. Sourced by the launcher.
+
+staticcheck=honnef.co/go/tools/cmd/staticcheck@v0.8.2
+
+# name | in CI or only with --all | function. In this order; a later suite is added as a line and a function, or as a script's path.
+suites=(
+  "launcher|ci|$root/scripts/test-launcher.sh"
+  "Go checks|ci|go_checks"
+  "Go tests|ci|go_tests"
+  "runsc|ci|runsc_tests"
+  "Python kernel|ci|python_kernel_tests"
+  "Bun kernel|ci|bun_kernel_tests"
+  "Java|ci|java_tests"
+  "images|ci|images_tests"
+  "native API|ci|native_api_tests"
+)
+
+go_checks() {
+  (cd "$root/node" && "$GO" vet ./... && "$GO" run "$staticcheck" ./... &&
+    { [[ -z $("$(dirname "$GO")/gofmt" -l cmd internal) ]] || { echo "not formatted (remedy: ./atoll fmt):"; "$(dirname "$GO")/gofmt" -l cmd internal; false; }; })
+}
+go_tests() { (cd "$root/node" && "$GO" test -race ./...); }
+runsc_tests() { (cd "$root/node/runsc" && "$GO" vet ./... && "$GO" test ./...); }
+
+pytest_suite() { # FOLDER [ARGUMENT...]
+  local venv
+  venv=$(venv_with "$1/requirements.txt") && (cd "$1" && "$venv/bin/python" -m pytest -p no:cacheprovider "${@:2}")
+}
+python_kernel_tests() { pytest_suite "$root/kernels/python/tests"; }
+bun_kernel_tests() { pytest_suite "$root/kernels/bun/tests"; }
+native_api_tests() { pytest_suite "$root/conformance/native"; }
+
+java_tests() { (cd "$root" && mvn -B -ntp verify); }
+images_tests() { "$root/images/test.sh" $([[ $all == no ]] || echo --all); }
+
+# The lines in which the runners themselves sum up.
+summary_lines() {
+  grep -E '^\[?(INFO|ERROR|WARNING)?\]? ?Tests run:.*[0-9]$|^=+ .*(passed|failed|error|no tests ran).* =+$|^(ok|FAIL|---) |^FAIL|passed, [0-9]+ failed$|BUILD (SUCCESS|FAILURE)' "$1" | tail -n 40 || true
+}
+
+run_tests() {
+  local only=("$@") entry name when what begin status failed=() table=() logs
+  require_root
+  install_packages
+  require_jdk
+  require_go
+  build_all
+  logs=$cache/log/test
+  mkdir -p "$logs"
+  export ATOLL_CACHE=$cache
+  for entry in "${suites[@]}"; do
+    IFS='|' read -r name when what <<<"$entry"
+    [[ $when == ci || $all == yes ]] || continue
+    [[ ${#only[@]} -eq 0 || " ${only[*]} " == *" $name "* ]] || continue
+    begin=$SECONDS status=ok
+    printf '\n== %s\n' "$name"
+    # Not in a condition, where `set -e` would not count inside the suite.
+    set +e
+    (set -e; $what) 2>&1 | tee "$logs/${name// /-}.log"
+    [[ ${PIPESTATUS[0]} -eq 0 ]] || { status=FAILED; failed+=("$name"); }
+    set -e
+    table+=("$(printf '%-16s %-7s %4d s' "$name" "$status" $((SECONDS - begin)))")
+    say "== $name: $status after $((SECONDS - begin)) s"
+  done
+  [[ ${#table[@]} -gt 0 ]] || fail "no such suite: ${only[*]} (expected: one of$(printf ' "%s"' "${suites[@]%%|*}"))"
+  printf '\n== The runners'\'' own summaries\n'
+  for entry in "${suites[@]}"; do
+    name=${entry%%|*}
+    if [[ " ${table[*]} " == *"$name "* && -f $logs/${name// /-}.log ]]; then
+      say "-- $name"
+      summary_lines "$logs/${name// /-}.log"
+    fi
+  done
+  printf '\n== Suites\n'
+  printf '%s\n' "${table[@]}"
+  if [[ ${#failed[@]} -gt 0 ]]; then
+    say "FAILED: ${failed[*]} (logs: $logs)"
+    return 1
+  fi
+  say "all passed"
+}
+
+bench() {
+  local venv
+  require_root
+  install_packages
+  require_jdk
+  require_go
+  build_all
+  venv=$(venv_with "$root/bench/requirements.txt" "$root/conformance/native/requirements.txt")
+  export ATOLL_CACHE=$cache GO JAVA_HOME
+  exec "$venv/bin/python" "$root/bench/bench.py" --cache "$cache" "$@"
+}
+
+format() {
+  require_jdk
+  require_go
+  (cd "$root/node" && "$(dirname "$GO")/gofmt" -w cmd internal runsc)
+  (cd "$root" && mvn -B -ntp spotless:apply)
+}
