@@ -7,11 +7,15 @@ import java.util.Optional;
 /**
  * How the server is, at this moment.
  *
- * @param nodeConnected whether the node answered last
+ * @param nodeConnected whether the node can be reached
+ * @param ready whether store and node have been compared since the start: only then is everything known
+ * @param problem why the node can't be reached, if it can't
  * @param node what it said of itself last; empty if it never answered
  */
 public record ServerStatus(
         boolean nodeConnected,
+        boolean ready,
+        Optional<String> problem,
         Optional<NodeInfo> node,
         List<PoolStatus> pools,
         int liveSandboxes,

@@ -1,0 +1,129 @@
+package atoll.core;
+
+import atoll.core.execution.CodeExecution;
+import atoll.core.execution.ExecutionService;
+import atoll.core.execution.Executions;
+import atoll.core.node.Node;
+import atoll.core.node.PatientNode;
+import atoll.core.pool.Pools;
+import atoll.core.sandbox.SandboxService;
+import atoll.core.sandbox.Sandboxes;
+import atoll.core.store.Store;
+import atoll.core.template.TemplateCatalog;
+import atoll.core.template.Templates;
+import java.time.Duration;
+import java.time.InstantSource;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+
+/**
+ * Core, wired together. It uses the store and the node and does not close them: who made them does, after {@link #close}. Closing
+ * ends nothing on the node; sandboxes and executions go on, and the next start takes them over.
+ */
+public final class AtollCore implements Atoll, AutoCloseable {
+    /** What a sandbox is reckoned to take on average when the number of sandboxes is bound by memory. */
+    private static final long MEMORY_PER_SANDBOX = 64L * 1024 * 1024;
+
+    private static final int FEWEST_SANDBOXES = 16;
+
+    private final Settings settings;
+    private final KeyService keys;
+    private final TemplateCatalog templates;
+    private final Pools pools;
+    private final SandboxService sandboxes;
+    private final ExecutionService executions;
+    private final Recovery recovery;
+    private final Retention retention;
+    private final ExecutorService background;
+
+    private AtollCore(Settings settings, Store store, Node node, InstantSource clock, Metrics metrics) {
+        this.settings = settings;
+        background = Executors.newThreadPerTaskExecutor(
+                Thread.ofVirtual().name("core-", 0).factory());
+        PatientNode patient = new PatientNode(node, settings.nodePatience());
+        keys = new KeyService(store, clock);
+        templates = new TemplateCatalog(settings);
+        pools = new Pools(templates, patient, settings, metrics, background);
+        sandboxes =
+                new SandboxService(store, patient, pools, templates, clock, metrics, background, this::maxSandboxes);
+        executions = new ExecutionService(sandboxes, templates, store, patient, settings, clock, metrics, background);
+        recovery = new Recovery(store, patient, templates, pools, sandboxes, executions);
+        retention = new Retention(store, patient, settings, clock);
+    }
+
+    /** Reads the store and begins to connect to the node; {@link #awaitReady} tells when that is done. */
+    public static AtollCore start(Settings settings, Store store, Node node, InstantSource clock, Metrics metrics) {
+        AtollCore core = new AtollCore(settings, store, node, clock, metrics);
+        core.sandboxes.load();
+        core.recovery.start();
+        core.background.execute(core.retention::run);
+        return core;
+    }
+
+    /** Makes sure that this secret opens the default project with every scope. */
+    public void ensureKey(String secret, String name) {
+        keys.ensure(secret, name);
+    }
+
+    /** Waits until store and node have been compared once; false when the time is up. */
+    public boolean awaitReady(Duration limit) throws InterruptedException {
+        return recovery.awaitReady(limit);
+    }
+
+    @Override
+    public CodeExecution codeExecution() {
+        return executions;
+    }
+
+    @Override
+    public Executions executions() {
+        return executions;
+    }
+
+    @Override
+    public Keys keys() {
+        return keys;
+    }
+
+    @Override
+    public Sandboxes sandboxes() {
+        return sandboxes;
+    }
+
+    @Override
+    public Templates templates() {
+        return templates;
+    }
+
+    @Override
+    public ServerStatus status() {
+        return new ServerStatus(
+                recovery.connected(),
+                recovery.isReady(),
+                recovery.problem(),
+                recovery.lastInfo(),
+                pools.status(),
+                sandboxes.live().size(),
+                executions.runningNow());
+    }
+
+    /** Removes what is past its retention, now. */
+    public void sweep() {
+        retention.sweep();
+    }
+
+    @Override
+    public void close() {
+        pools.close();
+        recovery.close();
+        background.shutdownNow();
+    }
+
+    private int maxSandboxes() {
+        if (settings.maxSandboxes() > 0) {
+            return settings.maxSandboxes();
+        }
+        long memory = recovery.lastInfo().map(info -> info.memoryTotalBytes()).orElse(0L);
+        return (int) Math.max(FEWEST_SANDBOXES, memory / MEMORY_PER_SANDBOX);
+    }
+}

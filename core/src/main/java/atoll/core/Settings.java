@@ -1,0 +1,148 @@
+package atoll.core;
+
+import atoll.core.template.Limits;
+import java.time.Duration;
+import java.util.List;
+import java.util.Map;
+import java.util.TreeMap;
+
+/**
+ * What an operator can set, with its defaults. {@link #parse} reads it from text and refuses names that it does not know, so that a
+ * typing mistake or a setting that is gone fails loudly.
+ *
+ * @param poolDepth boxes kept ready per template; 0 for none
+ * @param poolStarts boxes that are started at the same time, over all pools
+ * @param refillQuiet a pool refills once nobody has taken a sandbox for so long
+ * @param refillLatest and after so long in any case
+ * @param limits of a sandbox
+ * @param timeout of an execution whose call names none
+ * @param maxTimeout the longest a call may name
+ * @param maxSandboxes live ones per project; 0 for as many as the node's memory allows
+ * @param nodePatience how long calls wait for a node that is being restarted
+ * @param retention how long ended sandboxes and executions stay on record
+ * @param maxExecutions on record; the oldest go first
+ */
+public record Settings(
+        int poolDepth,
+        int poolStarts,
+        Duration refillQuiet,
+        Duration refillLatest,
+        Limits limits,
+        Duration timeout,
+        Duration maxTimeout,
+        int maxSandboxes,
+        Duration nodePatience,
+        Duration retention,
+        long maxExecutions,
+        Map<String, Integer> poolDepths) {
+
+    private static final long MIB = 1024 * 1024;
+
+    public static final Settings DEFAULT = new Settings(
+            4,
+            4,
+            Duration.ofMillis(25),
+            Duration.ofMillis(500),
+            Limits.DEFAULT,
+            Duration.ofSeconds(30),
+            Duration.ofHours(24),
+            0,
+            Duration.ofSeconds(30),
+            Duration.ofDays(30),
+            1_000_000,
+            Map.of());
+
+    public Settings {
+        poolDepths = Map.copyOf(poolDepths);
+        check("pool.depth", poolDepth, 0, 1000);
+        check("pool.starts", poolStarts, 1, 1000);
+        check("sandboxes.max", maxSandboxes, 0, 1_000_000);
+        check("retention.executions", maxExecutions, 1, Long.MAX_VALUE);
+        poolDepths.forEach((template, depth) -> check("pool.depth." + template, depth, 0, 1000));
+        if (timeout.isNegative() || timeout.isZero() || timeout.compareTo(maxTimeout) > 0) {
+            throw new IllegalArgumentException("execution.timeout_seconds: " + timeout.toSeconds()
+                    + " (expected: > 0 and at most execution.max_timeout_seconds, " + maxTimeout.toSeconds() + ")");
+        }
+    }
+
+    /** The depth of one template's pool. */
+    public int poolDepth(String template) {
+        return poolDepths.getOrDefault(template, poolDepth);
+    }
+
+    /** The defaults with what {@code values} sets; the names are those of {@link #names}. */
+    public static Settings parse(Map<String, String> values) {
+        Map<String, String> left = new TreeMap<>(values);
+        Map<String, Integer> depths = new TreeMap<>();
+        for (String name : List.copyOf(left.keySet())) {
+            if (name.startsWith("pool.depth.")) {
+                depths.put(name.substring("pool.depth.".length()), (int) number(left, name, 0));
+            }
+        }
+        Settings d = DEFAULT;
+        Limits l = d.limits;
+        Limits limits = new Limits(
+                number(left, "limits.memory_mib", l.memoryBytes() / MIB) * MIB,
+                (int) number(left, "limits.cpu_millis", l.cpuMillis()),
+                number(left, "limits.disk_mib", l.diskBytes() / MIB) * MIB,
+                (int) number(left, "limits.processes", l.maxProcesses()),
+                (int) number(left, "limits.open_files", l.maxOpenFiles()));
+        Settings settings = new Settings(
+                (int) number(left, "pool.depth", d.poolDepth),
+                (int) number(left, "pool.starts", d.poolStarts),
+                Duration.ofMillis(number(left, "pool.refill_quiet_millis", d.refillQuiet.toMillis())),
+                Duration.ofMillis(number(left, "pool.refill_latest_millis", d.refillLatest.toMillis())),
+                limits,
+                Duration.ofSeconds(number(left, "execution.timeout_seconds", d.timeout.toSeconds())),
+                Duration.ofSeconds(number(left, "execution.max_timeout_seconds", d.maxTimeout.toSeconds())),
+                (int) number(left, "sandboxes.max", d.maxSandboxes),
+                Duration.ofSeconds(number(left, "node.patience_seconds", d.nodePatience.toSeconds())),
+                Duration.ofDays(number(left, "retention.days", d.retention.toDays())),
+                number(left, "retention.executions", d.maxExecutions),
+                depths);
+        if (!left.isEmpty()) {
+            throw new IllegalArgumentException(
+                    "settings: unknown " + left.keySet() + " (expected: only " + String.join(", ", names()) + ")");
+        }
+        return settings;
+    }
+
+    /** The names of all settings. */
+    public static List<String> names() {
+        return List.of(
+                "pool.depth",
+                "pool.depth.<template>",
+                "pool.starts",
+                "pool.refill_quiet_millis",
+                "pool.refill_latest_millis",
+                "limits.memory_mib",
+                "limits.cpu_millis",
+                "limits.disk_mib",
+                "limits.processes",
+                "limits.open_files",
+                "execution.timeout_seconds",
+                "execution.max_timeout_seconds",
+                "sandboxes.max",
+                "node.patience_seconds",
+                "retention.days",
+                "retention.executions");
+    }
+
+    private static long number(Map<String, String> left, String name, long otherwise) {
+        String text = left.remove(name);
+        if (text == null) {
+            return otherwise;
+        }
+        try {
+            return Long.parseLong(text.strip());
+        } catch (NumberFormatException e) {
+            throw new IllegalArgumentException(name + ": \"" + text + "\" (expected: a whole number)", e);
+        }
+    }
+
+    private static void check(String name, long value, long least, long most) {
+        if (value < least || value > most) {
+            throw new IllegalArgumentException(name + ": " + value + " (expected: " + least + " to " + most + ")");
+        }
+    }
+}

@@ -1,0 +1,539 @@
+package atoll.core.execution;
+
+import atoll.core.AtollException;
+import atoll.core.BoxId;
+import atoll.core.Caller;
+import atoll.core.ErrorCode;
+import atoll.core.ExecutionId;
+import atoll.core.Language;
+import atoll.core.Metrics;
+import atoll.core.Page;
+import atoll.core.SandboxId;
+import atoll.core.Scope;
+import atoll.core.Settings;
+import atoll.core.node.ExecutionSpec;
+import atoll.core.node.NodeEvent;
+import atoll.core.node.NodeExecution;
+import atoll.core.node.NodeStream;
+import atoll.core.node.PatientNode;
+import atoll.core.sandbox.Context;
+import atoll.core.sandbox.EndReason;
+import atoll.core.sandbox.LiveSandbox;
+import atoll.core.sandbox.Sandbox;
+import atoll.core.sandbox.SandboxService;
+import atoll.core.store.IdempotencyClaim;
+import atoll.core.store.Store;
+import atoll.core.template.Template;
+import atoll.core.template.TemplateCatalog;
+import java.nio.charset.StandardCharsets;
+import java.security.MessageDigest;
+import java.security.NoSuchAlgorithmException;
+import java.time.Duration;
+import java.time.Instant;
+import java.time.InstantSource;
+import java.util.Comparator;
+import java.util.HexFormat;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.TreeMap;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.Executor;
+import org.jspecify.annotations.Nullable;
+
+/** Runs code, keeps its record, and follows what an earlier life of the server left running. */
+public final class ExecutionService implements CodeExecution, Executions {
+    /** How much of the code is kept on record. */
+    static final int RECORDED_CODE = 64 * 1024;
+
+    private static final String OPERATION = "code_exec";
+
+    private final SandboxService sandboxes;
+    private final TemplateCatalog templates;
+    private final Store store;
+    private final PatientNode node;
+    private final Settings settings;
+    private final InstantSource clock;
+    private final Metrics metrics;
+    private final Executor background;
+    private final Forgetter forgetter;
+
+    /** Those that this server follows. */
+    private final Map<ExecutionId, RunningExecution> running = new ConcurrentHashMap<>();
+    /** Requests with a key that are being started, so that a second one waits for the first. */
+    private final Map<String, CompletableFuture<Void>> starting = new ConcurrentHashMap<>();
+
+    public ExecutionService(
+            SandboxService sandboxes,
+            TemplateCatalog templates,
+            Store store,
+            PatientNode node,
+            Settings settings,
+            InstantSource clock,
+            Metrics metrics,
+            Executor background) {
+        this.sandboxes = sandboxes;
+        this.templates = templates;
+        this.store = store;
+        this.node = node;
+        this.settings = settings;
+        this.clock = clock;
+        this.metrics = metrics;
+        this.background = background;
+        this.forgetter = new Forgetter(node, background);
+    }
+
+    @Override
+    public ExecutionHandle start(Caller caller, CodeExecRequest request) throws InterruptedException {
+        caller.require(Scope.EXECUTE);
+        checkTimeout(request);
+        if (request.idempotencyKey().isEmpty()) {
+            return startNew(caller, request, ExecutionId.random());
+        }
+        return startOnce(caller, request, request.idempotencyKey().get());
+    }
+
+    private ExecutionHandle startOnce(Caller caller, CodeExecRequest request, String key) throws InterruptedException {
+        String inProject = caller.project() + "\n" + key;
+        CompletableFuture<Void> mine = new CompletableFuture<>();
+        CompletableFuture<Void> first = starting.putIfAbsent(inProject, mine);
+        while (first != null) {
+            first.join();
+            first = starting.putIfAbsent(inProject, mine);
+        }
+        try {
+            IdempotencyClaim claim = new IdempotencyClaim(
+                    OPERATION, key, hash(request), ExecutionId.random().toString());
+            IdempotencyClaim there = store.claim(caller.project(), claim, clock.instant());
+            if (!there.requestHash().equals(claim.requestHash())) {
+                throw new AtollException(
+                        ErrorCode.CONFLICT,
+                        "idempotency key: it came with another request before (expected: the same request)",
+                        "A key belongs to the first request that it came with.",
+                        "Use a new key for a new request.");
+            }
+            ExecutionId id = ExecutionId.parse(there.resultId());
+            // Without a record the first try never reached the node: this one is the first that does.
+            return store.execution(id).isPresent() ? attach(caller, id) : startNew(caller, request, id);
+        } finally {
+            starting.remove(inProject);
+            mine.complete(null);
+        }
+    }
+
+    private ExecutionHandle startNew(Caller caller, CodeExecRequest request, ExecutionId id)
+            throws InterruptedException {
+        Optional<Language> language = request.language().map(Language::parse);
+        LiveSandbox sandbox;
+        Context context;
+        if (request.sandboxId().isPresent()) {
+            sandbox = sandboxes.requireRunning(caller, request.sandboxId().get());
+            context = request.contextId().isPresent()
+                    ? sandboxes.context(sandbox, request.contextId().get(), language)
+                    : sandboxes.context(sandbox, language);
+        } else {
+            Template template = templates.choose(request.template(), language);
+            Language chosen = templates.choose(template, language);
+            sandbox = sandboxes.take(caller, template, Map.of(), Map.of());
+            context = sandboxes.context(sandbox, Optional.of(chosen));
+        }
+        return run(sandbox, context, request, id);
+    }
+
+    private ExecutionHandle run(LiveSandbox sandbox, Context context, CodeExecRequest request, ExecutionId id) {
+        ExecutionRecord record = new ExecutionRecord(
+                id,
+                context.project(),
+                sandbox.id(),
+                context.id(),
+                context.language(),
+                recordedCode(request.code()),
+                request.code().length(),
+                clock.instant(),
+                Optional.empty());
+        store.saveExecutionLater(record, () -> {});
+        if (request.idempotencyKey().isPresent()) {
+            store.flush();
+        }
+        Duration timeout = request.timeout()
+                .orElseGet(() -> templates.byId(sandbox.sandbox().template()).timeout());
+        ExecutionSpec spec = new ExecutionSpec(id, context.id(), request.code(), timeout, request.env());
+        RunningExecution execution = follow(record, sandbox.box(), sandbox, context, spec);
+        execution.begin();
+        return execution;
+    }
+
+    private RunningExecution follow(
+            ExecutionRecord record,
+            BoxId box,
+            @Nullable LiveSandbox sandbox,
+            @Nullable Context context,
+            @Nullable ExecutionSpec spec) {
+        RunningExecution execution = new RunningExecution(
+                record.id(),
+                record.sandboxId(),
+                record.contextId(),
+                new Following(record, box, sandbox, context, spec),
+                node,
+                background);
+        running.put(record.id(), execution);
+        return execution;
+    }
+
+    private void checkTimeout(CodeExecRequest request) {
+        request.timeout().ifPresent(timeout -> {
+            if (timeout.compareTo(settings.maxTimeout()) > 0) {
+                throw AtollException.invalid(
+                        "timeout: " + timeout.toSeconds() + " s (expected: at most "
+                                + settings.maxTimeout().toSeconds() + " s)",
+                        "Run it in the background of the sandbox, or raise execution.max_timeout_seconds.");
+            }
+        });
+    }
+
+    private static String recordedCode(String code) {
+        if (code.length() <= RECORDED_CODE) {
+            return code;
+        }
+        int end = Character.isHighSurrogate(code.charAt(RECORDED_CODE - 1)) ? RECORDED_CODE - 1 : RECORDED_CODE;
+        return code.substring(0, end);
+    }
+
+    private static String hash(CodeExecRequest request) {
+        // Lengths keep the parts apart: no two requests have the same text.
+        StringBuilder text = new StringBuilder();
+        for (Object part : List.of(
+                request.code(),
+                request.template(),
+                request.language(),
+                request.sandboxId(),
+                request.contextId(),
+                request.timeout(),
+                new TreeMap<>(request.env()))) {
+            String shown = part.toString();
+            text.append(shown.length()).append(':').append(shown);
+        }
+        try {
+            byte[] digest =
+                    MessageDigest.getInstance("SHA-256").digest(text.toString().getBytes(StandardCharsets.UTF_8));
+            return HexFormat.of().formatHex(digest);
+        } catch (NoSuchAlgorithmException e) {
+            throw new IllegalStateException("every Java platform has SHA-256", e);
+        }
+    }
+
+    @Override
+    public ExecutionRecord get(Caller caller, ExecutionId id) {
+        caller.require(Scope.READ);
+        return store.execution(id)
+                .filter(record -> record.project().equals(caller.project()))
+                .orElseThrow(() -> new AtollException(
+                        ErrorCode.EXECUTION_NOT_FOUND,
+                        "execution: " + id + " was not found",
+                        "There is none of that id in this project, or its record was removed by retention.",
+                        "GET /v1/executions lists those that are there."));
+    }
+
+    @Override
+    public Page<ExecutionRecord> list(Caller caller, ExecutionQuery query) {
+        caller.require(Scope.READ);
+        return store.executions(caller.project(), query);
+    }
+
+    @Override
+    public ExecutionHandle attach(Caller caller, ExecutionId id) throws InterruptedException {
+        ExecutionRecord record = get(caller, id);
+        BoxId box = box(record);
+        return new RunningExecution(
+                id, record.sandboxId(), record.contextId(), new Watching(record, box), node, background);
+    }
+
+    @Override
+    public void interrupt(Caller caller, ExecutionId id) {
+        caller.require(Scope.EXECUTE);
+        ExecutionRecord record = get(caller, id);
+        if (record.outcome().isEmpty()) {
+            interrupt(box(record), id);
+        }
+    }
+
+    private void interrupt(BoxId box, ExecutionId id) {
+        try {
+            node.interrupt(box, id);
+        } catch (AtollException e) {
+            // It ended in this moment.
+            if (e.code() != ErrorCode.NOT_FOUND && e.code() != ErrorCode.CONFLICT) {
+                throw e;
+            }
+        }
+    }
+
+    @Override
+    public OutputReader read(Caller caller, ExecutionId id, StandardStream stream, long offset, boolean follow) {
+        ExecutionRecord record = get(caller, id);
+        try {
+            return new SpoolReader(node.readOutput(box(record), id, stream, offset, follow), id);
+        } catch (AtollException e) {
+            throw SpoolReader.translated(e, id);
+        }
+    }
+
+    private BoxId box(ExecutionRecord record) {
+        return sandboxes
+                .live(record.sandboxId())
+                .map(LiveSandbox::sandbox)
+                .or(() -> store.sandbox(record.sandboxId()))
+                .map(Sandbox::box)
+                .orElseThrow(() -> SpoolReader.expired(record.id()));
+    }
+
+    /** Executions that this server follows at the moment. */
+    public int runningNow() {
+        return running.size();
+    }
+
+    /**
+     * Takes over what the node holds and what the store has without an end. Those that ran while no server was there are read from
+     * their spools, in the background.
+     */
+    public void reconcile() {
+        List<NodeExecution> held = node.executions();
+        Map<ExecutionId, NodeExecution> onNode = new TreeMap<>(Comparator.comparing(ExecutionId::uuid));
+        for (NodeExecution execution : held) {
+            onNode.put(execution.id(), execution);
+            if (!running.containsKey(execution.id())) {
+                takeOver(execution);
+            }
+        }
+        for (ExecutionRecord record : store.runningExecutions()) {
+            if (!onNode.containsKey(record.id()) && !running.containsKey(record.id())) {
+                giveUp(record);
+            }
+        }
+    }
+
+    private void takeOver(NodeExecution execution) {
+        Optional<ExecutionRecord> known = store.execution(execution.id());
+        if (known.flatMap(ExecutionRecord::outcome).isPresent()) {
+            if (!execution.running()) {
+                forgetter.forget(execution.id());
+            }
+            return;
+        }
+        Optional<ExecutionRecord> record = known.or(() -> fromNode(execution));
+        if (record.isEmpty()) {
+            // Of a sandbox that nobody knows: it goes with its box.
+            return;
+        }
+        RunningExecution following = follow(record.get(), execution.box(), null, null, null);
+        background.execute(following::finishAlone);
+    }
+
+    /** The record of an execution whose first row was lost with the server. */
+    private Optional<ExecutionRecord> fromNode(NodeExecution execution) {
+        return execution.sandboxId().flatMap(store::sandbox).map(sandbox -> {
+            Language language = store.contexts(sandbox.id()).stream()
+                    .filter(context -> context.id().equals(execution.contextId()))
+                    .map(Context::language)
+                    .findFirst()
+                    .orElse(templates.byId(sandbox.template()).defaultLanguage());
+            return new ExecutionRecord(
+                    execution.id(),
+                    sandbox.project(),
+                    sandbox.id(),
+                    execution.contextId(),
+                    language,
+                    "",
+                    0,
+                    clock.instant(),
+                    Optional.empty());
+        });
+    }
+
+    private void giveUp(ExecutionRecord record) {
+        // It may have ended since the list was made.
+        if (store.execution(record.id()).flatMap(ExecutionRecord::outcome).isPresent()) {
+            return;
+        }
+        Optional<Sandbox> sandbox = store.sandbox(record.sandboxId());
+        Optional<Sandbox.End> end = sandbox.flatMap(Sandbox::end);
+        ExitReason reason = end.isPresent() ? ExitReason.SANDBOX_ENDED : ExitReason.LOST;
+        String detail = end.map(how -> "The sandbox ended: " + how.detail())
+                .orElse("The node does not know this execution: the server stopped before it was started there, "
+                        + "or the machine was restarted.");
+        ExecutionOutcome outcome = new Transcript()
+                .finish(
+                        record.id(),
+                        record.sandboxId(),
+                        record.contextId(),
+                        RunningExecution.madeUp(reason, detail, record.createdAt()));
+        save(record, outcome);
+    }
+
+    private void save(ExecutionRecord record, ExecutionOutcome outcome) {
+        ExecutionRecord finished = new ExecutionRecord(
+                record.id(),
+                record.project(),
+                record.sandboxId(),
+                record.contextId(),
+                record.language(),
+                record.code(),
+                record.codeBytes(),
+                record.createdAt(),
+                Optional.of(Transcript.forRecord(outcome)));
+        store.saveExecutionLater(finished, () -> forgetter.forget(record.id()));
+        metrics.executionEnded(
+                record.language(),
+                outcome.exitReason(),
+                outcome.duration(),
+                outcome.stdout().totalBytes() + outcome.stderr().totalBytes());
+    }
+
+    /** How an execution ended whose box can't be asked any more. */
+    private NodeEvent.Finish endedWithoutNode(SandboxId sandboxId, Instant startedAt, AtollException e) {
+        Optional<Sandbox.End> end = sandboxes
+                .live(sandboxId)
+                .map(LiveSandbox::sandbox)
+                .or(() -> store.sandbox(sandboxId))
+                .flatMap(Sandbox::end);
+        return end.map(how -> RunningExecution.madeUp(
+                        how.reason() == EndReason.OUT_OF_MEMORY ? ExitReason.OUT_OF_MEMORY : ExitReason.SANDBOX_ENDED,
+                        "The sandbox ended: " + how.detail(),
+                        startedAt))
+                .orElseGet(() -> RunningExecution.madeUp(
+                        ExitReason.LOST, "The node can't tell any more: " + e.message(), startedAt));
+    }
+
+    /** An execution that is this server's to record. */
+    private final class Following implements RunningExecution.Source {
+        private final ExecutionRecord record;
+        private final BoxId box;
+        private final @Nullable LiveSandbox sandbox;
+        private final @Nullable Context context;
+        /** Null for one that an earlier server started. */
+        private final @Nullable ExecutionSpec spec;
+
+        private boolean contextReopened;
+
+        Following(
+                ExecutionRecord record,
+                BoxId box,
+                @Nullable LiveSandbox sandbox,
+                @Nullable Context context,
+                @Nullable ExecutionSpec spec) {
+            this.record = record;
+            this.box = box;
+            this.sandbox = sandbox;
+            this.context = context;
+            this.spec = spec;
+        }
+
+        @Override
+        public NodeStream<NodeEvent> open() {
+            return spec == null ? node.attach(box, record.id(), 0) : node.execute(box, spec);
+        }
+
+        @Override
+        public NodeStream<NodeEvent> openAfter(long seq) {
+            return node.attach(box, record.id(), seq);
+        }
+
+        @Override
+        public void interrupt() {
+            ExecutionService.this.interrupt(box, record.id());
+        }
+
+        @Override
+        public NodeEvent.Finish broken(AtollException e, boolean begun) {
+            if (sandbox == null || context == null || begun) {
+                if (e.code() != ErrorCode.NOT_FOUND && e.code() != ErrorCode.CONFLICT) {
+                    throw e;
+                }
+                if (sandbox != null && sandboxes.translated(sandbox, e) == e) {
+                    return RunningExecution.madeUp(ExitReason.LOST, e.message(), record.createdAt());
+                }
+                return endedWithoutNode(record.sandboxId(), record.createdAt(), e);
+            }
+            RuntimeException told = sandboxes.translated(sandbox, e);
+            ExecutionOutcome never = new Transcript()
+                    .finish(
+                            record.id(),
+                            record.sandboxId(),
+                            record.contextId(),
+                            RunningExecution.madeUp(
+                                    told == e ? ExitReason.LOST : ExitReason.SANDBOX_ENDED,
+                                    "It was not run: " + told.getMessage(),
+                                    record.createdAt()));
+            save(record, never);
+            throw told;
+        }
+
+        @Override
+        public boolean repaired(AtollException e) {
+            if (e.code() != ErrorCode.NOT_FOUND || sandbox == null || context == null || contextReopened) {
+                return false;
+            }
+            contextReopened = true;
+            try {
+                sandboxes.reopen(sandbox, context);
+                return true;
+            } catch (AtollException stillBroken) {
+                return false;
+            }
+        }
+
+        @Override
+        public void ended(ExecutionOutcome outcome) {
+            save(record, outcome);
+            running.remove(record.id());
+        }
+
+        @Override
+        public void abandoned() {
+            running.remove(record.id());
+        }
+    }
+
+    /** An execution that someone looks at, while another records it or after it was recorded. */
+    private final class Watching implements RunningExecution.Source {
+        private final ExecutionRecord record;
+        private final BoxId box;
+
+        Watching(ExecutionRecord record, BoxId box) {
+            this.record = record;
+            this.box = box;
+        }
+
+        @Override
+        public NodeStream<NodeEvent> open() {
+            return node.attach(box, record.id(), 0);
+        }
+
+        @Override
+        public NodeStream<NodeEvent> openAfter(long seq) {
+            return node.attach(box, record.id(), seq);
+        }
+
+        @Override
+        public void interrupt() {
+            ExecutionService.this.interrupt(box, record.id());
+        }
+
+        @Override
+        public NodeEvent.Finish broken(AtollException e, boolean begun) {
+            throw SpoolReader.translated(e, record.id());
+        }
+
+        @Override
+        public boolean repaired(AtollException e) {
+            return false;
+        }
+
+        @Override
+        public void ended(ExecutionOutcome outcome) {}
+
+        @Override
+        public void abandoned() {}
+    }
+}

@@ -1,0 +1,60 @@
+package atoll.core.node;
+
+import atoll.core.BoxId;
+import atoll.core.ExecutionId;
+import atoll.core.execution.OutputReader;
+import atoll.core.execution.StandardStream;
+import java.util.List;
+import java.util.Optional;
+
+/**
+ * The engine of one node. Every call may be made again after a lost answer: ids come from here.
+ *
+ * <p>Failures are {@code AtollException}s: {@code NODE_UNAVAILABLE} when the node or the box cannot be reached right now (try
+ * again), {@code NOT_FOUND} for what the node does not know, {@code CONFLICT} when a box has ended or a newer server owns the node,
+ * {@code NODE_FULL}, {@code DISK_FULL}, {@code INVALID_REQUEST} and {@code INTERNAL}.
+ */
+public interface Node extends AutoCloseable {
+    NodeInfo info();
+
+    /** Owns the node from now on; calls by servers with a smaller epoch are refused. */
+    void claim(long epoch);
+
+    List<Image> images();
+
+    /** Returns when the box is ready with its warm contexts. A failed start leaves no box behind. */
+    Box createBox(BoxId id, BoxSpec spec);
+
+    Box assignBox(BoxId id, BoxAssignment assignment);
+
+    Optional<Box> box(BoxId id);
+
+    /** All boxes, those ended and not yet deleted too. */
+    List<Box> boxes();
+
+    /** Ends and removes it, whatever state it is in; no error if it is not there. */
+    void deleteBox(BoxId id);
+
+    /** First every box as it is, then each change. */
+    NodeStream<Box> watchBoxes();
+
+    void openContext(BoxId id, ContextSpec spec);
+
+    /** Starts the execution, or follows it from its first event on if it exists. */
+    NodeStream<NodeEvent> execute(BoxId box, ExecutionSpec spec);
+
+    /** The events after {@code afterSeq} of an execution that runs, or that ended and has its spool. */
+    NodeStream<NodeEvent> attach(BoxId box, ExecutionId id, long afterSeq);
+
+    void interrupt(BoxId box, ExecutionId id);
+
+    List<NodeExecution> executions();
+
+    OutputReader readOutput(BoxId box, ExecutionId id, StandardStream stream, long offset, boolean follow);
+
+    /** These are on record here. With {@code keepSpool} their output stays readable until they are forgotten without it. */
+    void forgetExecutions(List<ExecutionId> ids, boolean keepSpool);
+
+    @Override
+    void close();
+}

@@ -1,0 +1,15 @@
+package atoll.core.node;
+
+import java.util.Optional;
+
+/**
+ * What a node sends bit by bit. The node holds back what is not taken. For one reader at a time; {@link #close} may come from any
+ * thread and ends a waiting {@link #next}.
+ */
+public interface NodeStream<T> extends AutoCloseable {
+    /** Waits for the next item; empty at the end. A broken connection is an {@code AtollException} with {@code NODE_UNAVAILABLE}. */
+    Optional<T> next() throws InterruptedException;
+
+    @Override
+    void close();
+}

@@ -1,0 +1,151 @@
+package atoll.core.node;
+
+import atoll.core.AtollException;
+import atoll.core.BoxId;
+import atoll.core.ErrorCode;
+import atoll.core.ExecutionId;
+import atoll.core.execution.OutputReader;
+import atoll.core.execution.StandardStream;
+import java.time.Duration;
+import java.util.List;
+import java.util.Optional;
+import java.util.function.Supplier;
+
+/**
+ * Makes a call again while the node is away, up to a limit, so that callers notice nothing when an engine is restarted. That is safe
+ * because every call of {@link Node} is idempotent. Streams are passed through: who reads one knows from where it goes on.
+ */
+public final class PatientNode implements Node {
+    private static final long FIRST_PAUSE_MILLIS = 5;
+    private static final long LONGEST_PAUSE_MILLIS = 250;
+
+    private final Node node;
+    private final Duration patience;
+
+    public PatientNode(Node node, Duration patience) {
+        this.node = node;
+        this.patience = patience;
+    }
+
+    /** Waits between two tries; false when the time since {@code startNanos} is up. */
+    public boolean pause(int tries, long startNanos) {
+        long left = patience.toNanos() - (System.nanoTime() - startNanos);
+        if (left <= 0) {
+            return false;
+        }
+        long millis = Math.min(LONGEST_PAUSE_MILLIS, FIRST_PAUSE_MILLIS << Math.min(tries, 10));
+        try {
+            Thread.sleep(Duration.ofNanos(Math.min(left, millis * 1_000_000)));
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+            return false;
+        }
+        return true;
+    }
+
+    private <T> T patiently(Supplier<T> call) {
+        long start = System.nanoTime();
+        for (int tries = 0; ; tries++) {
+            try {
+                return call.get();
+            } catch (AtollException e) {
+                if (e.code() != ErrorCode.NODE_UNAVAILABLE || !pause(tries, start)) {
+                    throw e;
+                }
+            }
+        }
+    }
+
+    private void patiently(Runnable call) {
+        boolean done = patiently(() -> {
+            call.run();
+            return true;
+        });
+        assert done;
+    }
+
+    @Override
+    public NodeInfo info() {
+        return node.info();
+    }
+
+    @Override
+    public void claim(long epoch) {
+        node.claim(epoch);
+    }
+
+    @Override
+    public List<Image> images() {
+        return patiently(node::images);
+    }
+
+    @Override
+    public Box createBox(BoxId id, BoxSpec spec) {
+        return patiently(() -> node.createBox(id, spec));
+    }
+
+    @Override
+    public Box assignBox(BoxId id, BoxAssignment assignment) {
+        return patiently(() -> node.assignBox(id, assignment));
+    }
+
+    @Override
+    public Optional<Box> box(BoxId id) {
+        return patiently(() -> node.box(id));
+    }
+
+    @Override
+    public List<Box> boxes() {
+        return patiently(node::boxes);
+    }
+
+    @Override
+    public void deleteBox(BoxId id) {
+        patiently(() -> node.deleteBox(id));
+    }
+
+    @Override
+    public NodeStream<Box> watchBoxes() {
+        return node.watchBoxes();
+    }
+
+    @Override
+    public void openContext(BoxId id, ContextSpec spec) {
+        patiently(() -> node.openContext(id, spec));
+    }
+
+    @Override
+    public NodeStream<NodeEvent> execute(BoxId box, ExecutionSpec spec) {
+        return node.execute(box, spec);
+    }
+
+    @Override
+    public NodeStream<NodeEvent> attach(BoxId box, ExecutionId id, long afterSeq) {
+        return node.attach(box, id, afterSeq);
+    }
+
+    @Override
+    public void interrupt(BoxId box, ExecutionId id) {
+        patiently(() -> node.interrupt(box, id));
+    }
+
+    @Override
+    public List<NodeExecution> executions() {
+        return patiently(node::executions);
+    }
+
+    @Override
+    public OutputReader readOutput(BoxId box, ExecutionId id, StandardStream stream, long offset, boolean follow) {
+        return node.readOutput(box, id, stream, offset, follow);
+    }
+
+    @Override
+    public void forgetExecutions(List<ExecutionId> ids, boolean keepSpool) {
+        patiently(() -> node.forgetExecutions(ids, keepSpool));
+    }
+
+    @Override
+    public void close() {
+        node.close();
+    }
+}

@@ -1,0 +1,82 @@
+package atoll.core.store;
+
+import atoll.core.ExecutionId;
+import atoll.core.KeyId;
+import atoll.core.Page;
+import atoll.core.ProjectId;
+import atoll.core.SandboxId;
+import atoll.core.execution.ExecutionQuery;
+import atoll.core.execution.ExecutionRecord;
+import atoll.core.sandbox.Context;
+import atoll.core.sandbox.Sandbox;
+import atoll.core.sandbox.SandboxQuery;
+import java.time.Instant;
+import java.util.List;
+import java.util.Optional;
+
+/**
+ * What must outlive the server. Calls are durable when they return, but for those named {@code …Later}: they return at once, are
+ * written in batches and in order, and every read here sees them. When more is waiting to be written than the store wants to hold,
+ * they wait.
+ */
+public interface Store extends AutoCloseable {
+    /** An epoch greater than any given before, and greater than {@code seen}. */
+    long nextEpoch(String node, long seen);
+
+    void insertKey(StoredKey key);
+
+    Optional<StoredKey> keyByHash(String hash);
+
+    void keyUsedLater(KeyId key, Instant at);
+
+    /** Stores a new sandbox with its first context, if it has one already. */
+    void insertSandbox(Sandbox sandbox, Optional<Context> context);
+
+    void updateSandbox(Sandbox sandbox);
+
+    void updateSandboxLater(Sandbox sandbox);
+
+    Optional<Sandbox> sandbox(SandboxId id);
+
+    /** Newest first. */
+    Page<Sandbox> sandboxes(ProjectId project, SandboxQuery query);
+
+    /** Those of all projects that have not ended. */
+    List<Sandbox> liveSandboxes();
+
+    void insertContextLater(Context context);
+
+    /** The oldest first. */
+    List<Context> contexts(SandboxId id);
+
+    /** Inserts or replaces; {@code whenDurable} runs on the store's writer and must not wait for anything. */
+    void saveExecutionLater(ExecutionRecord execution, Runnable whenDurable);
+
+    Optional<ExecutionRecord> execution(ExecutionId id);
+
+    /** Newest first. */
+    Page<ExecutionRecord> executions(ProjectId project, ExecutionQuery query);
+
+    /** Those of all projects whose end is not on record. */
+    List<ExecutionRecord> runningExecutions();
+
+    /** The claim on record for this key: {@code claim} itself if it is the first. */
+    IdempotencyClaim claim(ProjectId project, IdempotencyClaim claim, Instant now);
+
+    void appendEventLater(Event event);
+
+    /** At most {@code limit} events of a project after a cursor, in order. */
+    List<Event> events(ProjectId project, long afterCursor, int limit);
+
+    /** Removes at most {@code limit} ended executions: those created before {@code oldest}, and the oldest above {@code keep}. */
+    List<ExecutionId> removeExecutions(Instant oldest, long keep, int limit);
+
+    /** Removes sandboxes that ended before {@code oldest}, their contexts, and events and idempotency claims of that age. */
+    int removeEnded(Instant oldest, int limit);
+
+    /** Returns when all that was to be written later is written. */
+    void flush();
+
+    @Override
+    void close();
+}
