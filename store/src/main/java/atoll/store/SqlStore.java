@@ -1,0 +1,567 @@
+package atoll.store;
+
+import atoll.core.AtollException;
+import atoll.core.BoxId;
+import atoll.core.ContextId;
+import atoll.core.ErrorCode;
+import atoll.core.ExecutionId;
+import atoll.core.KeyId;
+import atoll.core.Language;
+import atoll.core.Page;
+import atoll.core.PageRequest;
+import atoll.core.ProjectId;
+import atoll.core.RunId;
+import atoll.core.SandboxId;
+import atoll.core.Scope;
+import atoll.core.execution.ExecutionQuery;
+import atoll.core.execution.ExecutionRecord;
+import atoll.core.sandbox.Context;
+import atoll.core.sandbox.EndReason;
+import atoll.core.sandbox.Sandbox;
+import atoll.core.sandbox.SandboxQuery;
+import atoll.core.sandbox.SandboxState;
+import atoll.core.store.Event;
+import atoll.core.store.IdempotencyClaim;
+import atoll.core.store.Store;
+import atoll.core.store.StoredKey;
+import atoll.core.template.Limits;
+import java.nio.file.Path;
+import java.sql.Connection;
+import java.sql.DriverManager;
+import java.sql.SQLException;
+import java.time.Instant;
+import java.time.temporal.ChronoUnit;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.concurrent.ArrayBlockingQueue;
+import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.atomic.AtomicLong;
+import java.util.stream.Collectors;
+import java.util.stream.Stream;
+import org.flywaydb.core.Flyway;
+import org.jspecify.annotations.Nullable;
+
+/** The store on SQLite or PostgreSQL, with the same SQL: one connection writes (see {@link Writer}), a few read. */
+public final class SqlStore implements Store {
+    private static final int READERS = 4;
+
+    private final Writer writer;
+    private final BlockingQueue<Sql> readers = new ArrayBlockingQueue<>(READERS);
+    /** Execution rows that wait to be written, the newest of each; reads look here first. */
+    private final Map<ExecutionId, Pending> pending = new ConcurrentHashMap<>();
+
+    private final AtomicLong serials = new AtomicLong();
+    /** Used by the writer only. */
+    private long lastEvent;
+
+    private record Pending(ExecutionRecord record, long serial) {}
+
+    private interface Connecting {
+        Connection connect() throws SQLException;
+    }
+
+    private SqlStore(Dialect dialect, Connecting connecting) throws SQLException {
+        writer = new Writer(dialect, new Sql(connecting.connect()));
+        for (int i = 0; i < READERS; i++) {
+            readers.add(new Sql(connecting.connect()));
+        }
+        lastEvent = read(sql -> sql.first(row -> row.number("last"), "select max(event_id) as last from events"))
+                .orElse(0L);
+        writer.start();
+    }
+
+    /** The store in one file, which is made if it is not there. */
+    public static SqlStore sqlite(Path file) {
+        String url = "jdbc:sqlite:" + file.toAbsolutePath();
+        return open(Dialect.SQLITE, url, "", "", () -> {
+            Connection connection = DriverManager.getConnection(url);
+            Dialect.execute(connection, "pragma journal_mode = wal");
+            Dialect.execute(connection, "pragma busy_timeout = 10000");
+            Dialect.execute(connection, "pragma foreign_keys = on");
+            return connection;
+        });
+    }
+
+    /** The store in a PostgreSQL database of its own. */
+    public static SqlStore postgresql(String url, String user, String password) {
+        return open(Dialect.POSTGRESQL, url, user, password, () -> DriverManager.getConnection(url, user, password));
+    }
+
+    private static SqlStore open(Dialect dialect, String url, String user, String password, Connecting connecting) {
+        try {
+            int applied = Flyway.configure()
+                    .dataSource(url, user, password)
+                    .locations("classpath:atoll/store/migrations")
+                    .load()
+                    .migrate()
+                    .migrationsExecuted;
+            System.getLogger(SqlStore.class.getName())
+                    .log(System.Logger.Level.DEBUG, "store: " + applied + " migrations applied");
+            return new SqlStore(dialect, connecting);
+        } catch (SQLException e) {
+            throw AtollException.internal("the store could not be opened: " + url, e);
+        }
+    }
+
+    private <T> T read(Writer.Work<T> work) {
+        Sql reader;
+        try {
+            reader = readers.take();
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+            throw AtollException.internal("interrupted while waiting for the store", e);
+        }
+        try {
+            return work.run(reader);
+        } catch (SQLException e) {
+            throw AtollException.internal("the store could not read", e);
+        } finally {
+            readers.add(reader);
+        }
+    }
+
+    /** Reads what is written, and what was to be written later before this call. */
+    private <T> T readAll(Writer.Work<T> work) {
+        writer.flush();
+        return read(work);
+    }
+
+    @Override
+    public long nextEpoch(String node, long seen) {
+        return writer.write(sql -> {
+            long last = sql.first(row -> row.number("epoch"), "select epoch from node_epochs where node = ?", node)
+                    .orElse(0L);
+            long next = Math.max(last, seen) + 1;
+            sql.update(
+                    "insert into node_epochs (node, epoch) values (?, ?)"
+                            + " on conflict (node) do update set epoch = excluded.epoch",
+                    node,
+                    next);
+            return next;
+        });
+    }
+
+    @Override
+    public void insertKey(StoredKey key) {
+        writer.write(sql -> sql.update(
+                "insert into api_keys (key_id, project_id, name, hash, shown_prefix, scopes, created_at, expires_at)"
+                        + " values (?, ?, ?, ?, ?, ?, ?, ?)",
+                key.id(),
+                key.project(),
+                key.name(),
+                key.hash(),
+                key.shownPrefix(),
+                key.scopes().stream().map(Scope::name).sorted().collect(Collectors.joining(",")),
+                key.createdAt(),
+                key.expiresAt()));
+    }
+
+    @Override
+    public Optional<StoredKey> keyByHash(String hash) {
+        return read(sql -> sql.first(
+                row -> new StoredKey(
+                        KeyId.parse(row.text("key_id")),
+                        new ProjectId(row.text("project_id")),
+                        row.text("name"),
+                        row.text("hash"),
+                        row.text("shown_prefix"),
+                        Stream.of(row.text("scopes").split(",", -1))
+                                .filter(scope -> !scope.isEmpty())
+                                .map(Scope::valueOf)
+                                .collect(Collectors.toSet()),
+                        row.time("created_at"),
+                        row.optionalTime("expires_at")),
+                "select * from api_keys where hash = ?",
+                hash));
+    }
+
+    @Override
+    public void keyUsedLater(KeyId key, Instant at) {
+        later(sql -> sql.update("update api_keys set last_used_at = ? where key_id = ?", at, key));
+    }
+
+    private void later(Writer.Work<Integer> work) {
+        writer.writeLater(sql -> work.run(sql) >= 0, () -> {});
+    }
+
+    @Override
+    public void insertSandbox(Sandbox sandbox, Optional<Context> context) {
+        writer.write(sql -> {
+            insert(sql, sandbox);
+            if (context.isPresent()) {
+                insert(sql, context.get());
+            }
+            return true;
+        });
+    }
+
+    private static void insert(Sql sql, Sandbox s) throws SQLException {
+        sql.update(
+                "insert into sandboxes (sandbox_id, project_id, template, state, memory_bytes, cpu_millis,"
+                        + " disk_bytes, max_processes, max_open_files, labels, box_id, run_id, created_at)"
+                        + " values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                s.id(),
+                s.project(),
+                s.template(),
+                s.state().name(),
+                s.limits().memoryBytes(),
+                s.limits().cpuMillis(),
+                s.limits().diskBytes(),
+                s.limits().maxProcesses(),
+                s.limits().maxOpenFiles(),
+                Json.ofMap(s.labels()),
+                s.box(),
+                s.run(),
+                s.createdAt());
+        for (Map.Entry<String, String> label : s.labels().entrySet()) {
+            sql.update(
+                    "insert into sandbox_labels (sandbox_id, project_id, name, value) values (?, ?, ?, ?)",
+                    s.id(),
+                    s.project(),
+                    label.getKey(),
+                    label.getValue());
+        }
+        sql.update(
+                "insert into runs (run_id, project_id, sandbox_id, started_at) values (?, ?, ?, ?)",
+                s.run(),
+                s.project(),
+                s.id(),
+                s.createdAt());
+        if (s.end().isPresent()) {
+            update(sql, s);
+        }
+    }
+
+    private static int update(Sql sql, Sandbox s) throws SQLException {
+        Optional<Sandbox.End> end = s.end();
+        int updated = sql.update(
+                "update sandboxes set state = ?, box_id = ?, run_id = ?, ended_at = ?, end_reason = ?, end_detail = ?"
+                        + " where sandbox_id = ? and state <> 'ENDED'",
+                s.state().name(),
+                s.box(),
+                s.run(),
+                end.map(Sandbox.End::at),
+                end.map(how -> how.reason().name()),
+                end.map(Sandbox.End::detail),
+                s.id());
+        if (end.isPresent() && updated > 0) {
+            updated += sql.update(
+                    "update runs set ended_at = ?, end_reason = ?, end_detail = ? where run_id = ?",
+                    end.get().at(),
+                    end.get().reason().name(),
+                    end.get().detail(),
+                    s.run());
+        }
+        return updated;
+    }
+
+    @Override
+    public void updateSandbox(Sandbox sandbox) {
+        writer.write(sql -> update(sql, sandbox));
+    }
+
+    @Override
+    public void updateSandboxLater(Sandbox sandbox) {
+        later(sql -> update(sql, sandbox));
+    }
+
+    private static Sandbox sandbox(Row row) throws SQLException {
+        Optional<Instant> endedAt = row.optionalTime("ended_at");
+        Optional<Sandbox.End> end = endedAt.isEmpty()
+                ? Optional.empty()
+                : Optional.of(new Sandbox.End(
+                        EndReason.valueOf(row.text("end_reason")), row.text("end_detail"), endedAt.get()));
+        return new Sandbox(
+                SandboxId.parse(row.text("sandbox_id")),
+                new ProjectId(row.text("project_id")),
+                row.text("template"),
+                SandboxState.valueOf(row.text("state")),
+                new Limits(
+                        row.number("memory_bytes"),
+                        (int) row.number("cpu_millis"),
+                        row.number("disk_bytes"),
+                        (int) row.number("max_processes"),
+                        (int) row.number("max_open_files")),
+                Json.toMap(row.text("labels")),
+                BoxId.parse(row.text("box_id")),
+                RunId.parse(row.text("run_id")),
+                row.time("created_at"),
+                end);
+    }
+
+    @Override
+    public Optional<Sandbox> sandbox(SandboxId id) {
+        return readAll(sql -> sql.first(SqlStore::sandbox, "select * from sandboxes where sandbox_id = ?", id));
+    }
+
+    @Override
+    public Page<Sandbox> sandboxes(ProjectId project, SandboxQuery query) {
+        Select select = new Select("sandboxes", "sandbox_id").where("project_id = ?", project);
+        query.state().ifPresent(state -> select.where("state = ?", state.name()));
+        query.template().ifPresent(template -> select.where("template = ?", template));
+        query.labels()
+                .forEach((name, value) -> select.where(
+                        "sandbox_id in (select sandbox_id from sandbox_labels where project_id = ? and name = ?"
+                                + " and value = ?)",
+                        project,
+                        name,
+                        value));
+        return readAll(sql ->
+                select.page(sql, query.page(), SqlStore::sandbox, s -> new Cursor(s.createdAt(), s.id().toString())));
+    }
+
+    @Override
+    public List<Sandbox> liveSandboxes() {
+        return readAll(sql -> sql.query(
+                SqlStore::sandbox, "select * from sandboxes where state <> 'ENDED' order by created_at, sandbox_id"));
+    }
+
+    private static int insert(Sql sql, Context context) throws SQLException {
+        return sql.update(
+                "insert into contexts (context_id, project_id, sandbox_id, language, is_default, created_at)"
+                        + " values (?, ?, ?, ?, ?, ?)",
+                context.id(),
+                context.project(),
+                context.sandboxId(),
+                context.language(),
+                context.isDefault(),
+                context.createdAt());
+    }
+
+    @Override
+    public void insertContextLater(Context context) {
+        later(sql -> insert(sql, context));
+    }
+
+    @Override
+    public List<Context> contexts(SandboxId id) {
+        return readAll(sql -> sql.query(
+                row -> new Context(
+                        ContextId.parse(row.text("context_id")),
+                        new ProjectId(row.text("project_id")),
+                        SandboxId.parse(row.text("sandbox_id")),
+                        Language.parse(row.text("language")),
+                        row.flag("is_default"),
+                        row.time("created_at")),
+                "select * from contexts where sandbox_id = ? order by created_at, context_id",
+                id));
+    }
+
+    @Override
+    public void saveExecutionLater(ExecutionRecord execution, Runnable whenDurable) {
+        long serial = serials.incrementAndGet();
+        pending.put(execution.id(), new Pending(execution, serial));
+        // A record that a newer one replaced before it was written is not written at all.
+        writer.writeLater(sql -> isOlder(execution.id(), serial) || ExecutionRows.save(sql, execution) > 0, () -> {
+            pending.computeIfPresent(execution.id(), (_, newest) -> newest.serial() == serial ? null : newest);
+            whenDurable.run();
+        });
+    }
+
+    private boolean isOlder(ExecutionId id, long serial) {
+        Pending newest = pending.get(id);
+        return newest != null && newest.serial() > serial;
+    }
+
+    @Override
+    public Optional<ExecutionRecord> execution(ExecutionId id) {
+        Pending waiting = pending.get(id);
+        return waiting != null ? Optional.of(waiting.record()) : read(sql -> ExecutionRows.find(sql, id));
+    }
+
+    @Override
+    public Page<ExecutionRecord> executions(ProjectId project, ExecutionQuery query) {
+        Select select = new Select("executions", "execution_id").where("project_id = ?", project);
+        query.sandboxId().ifPresent(sandbox -> select.where("sandbox_id = ?", sandbox));
+        query.contextId().ifPresent(context -> select.where("context_id = ?", context));
+        query.running().ifPresent(running -> select.where("running = ?", running));
+        return readAll(sql ->
+                select.page(sql, query.page(), ExecutionRows::map, e -> new Cursor(e.createdAt(), e.id().toString())));
+    }
+
+    @Override
+    public List<ExecutionRecord> runningExecutions() {
+        return readAll(sql -> ExecutionRows.running(sql));
+    }
+
+    @Override
+    public IdempotencyClaim claim(ProjectId project, IdempotencyClaim claim, Instant now) {
+        return writer.write(sql -> {
+            sql.update(
+                    "insert into idempotency_keys (project_id, operation, idempotency_key, request_hash, result_id,"
+                            + " created_at) values (?, ?, ?, ?, ?, ?) on conflict do nothing",
+                    project,
+                    claim.operation(),
+                    claim.key(),
+                    claim.requestHash(),
+                    claim.resultId(),
+                    now);
+            return sql.first(
+                            row -> new IdempotencyClaim(
+                                    row.text("operation"),
+                                    row.text("idempotency_key"),
+                                    row.text("request_hash"),
+                                    row.text("result_id")),
+                            "select * from idempotency_keys where project_id = ? and operation = ?"
+                                    + " and idempotency_key = ?",
+                            project,
+                            claim.operation(),
+                            claim.key())
+                    .orElse(claim);
+        });
+    }
+
+    @Override
+    public void appendEventLater(Event event) {
+        later(sql -> {
+            lastEvent++;
+            return sql.update(
+                    "insert into events (event_id, project_id, at, kind, subject, detail) values (?, ?, ?, ?, ?, ?)",
+                    lastEvent,
+                    event.project(),
+                    event.at(),
+                    event.kind(),
+                    event.subject(),
+                    event.detail());
+        });
+    }
+
+    @Override
+    public List<Event> events(ProjectId project, long afterCursor, int limit) {
+        return readAll(sql -> sql.query(
+                row -> new Event(
+                        row.number("event_id"),
+                        new ProjectId(row.text("project_id")),
+                        row.time("at"),
+                        row.text("kind"),
+                        row.text("subject"),
+                        row.text("detail")),
+                "select * from events where project_id = ? and event_id > ? order by event_id limit ?",
+                project,
+                afterCursor,
+                limit));
+    }
+
+    @Override
+    public List<ExecutionId> removeExecutions(Instant oldest, long keep, int limit) {
+        return writer.write(sql -> {
+            List<ExecutionId> ids = new ArrayList<>(ExecutionRows.endedBefore(sql, oldest, limit));
+            long above = ExecutionRows.count(sql) - ids.size() - keep;
+            if (above > 0 && ids.size() < limit) {
+                ExecutionRows.oldestEnded(sql, limit).stream()
+                        .filter(id -> !ids.contains(id))
+                        .limit(Math.min(above, limit - ids.size()))
+                        .forEach(ids::add);
+            }
+            for (ExecutionId id : ids) {
+                sql.update("delete from executions where execution_id = ?", id);
+            }
+            return List.copyOf(ids);
+        });
+    }
+
+    @Override
+    public int removeEnded(Instant oldest, int limit) {
+        return writer.write(sql -> {
+            int sandboxes = sql.update(
+                    "delete from sandboxes where sandbox_id in (select sandbox_id from sandboxes"
+                            + " where state = 'ENDED' and ended_at < ? order by ended_at limit ?)",
+                    oldest,
+                    limit);
+            sql.update("delete from events where at < ?", oldest);
+            sql.update("delete from idempotency_keys where created_at < ?", oldest);
+            return sandboxes;
+        });
+    }
+
+    @Override
+    public void flush() {
+        writer.flush();
+    }
+
+    @Override
+    public void close() {
+        writer.close();
+        List<Sql> open = new ArrayList<>();
+        readers.drainTo(open);
+        for (Sql reader : open) {
+            try {
+                reader.close();
+            } catch (SQLException e) {
+                System.getLogger(SqlStore.class.getName())
+                        .log(System.Logger.Level.WARNING, "a connection of the store could not be closed", e);
+            }
+        }
+    }
+
+    /** Where a page ended: the last item's time and id. */
+    private record Cursor(Instant createdAt, String id) {
+        @Override
+        public String toString() {
+            return Long.toString(Row.micros(createdAt), 36) + "." + id;
+        }
+
+        static Cursor parse(String text) {
+            int dot = text.indexOf('.');
+            try {
+                long micros = Long.parseLong(text.substring(0, Math.max(0, dot)), 36);
+                return new Cursor(Instant.EPOCH.plus(micros, ChronoUnit.MICROS), text.substring(dot + 1));
+            } catch (NumberFormatException e) {
+                throw new AtollException(
+                        ErrorCode.INVALID_REQUEST,
+                        "cursor: \"" + (text.length() > 100 ? text.substring(0, 100) + "…" : text)
+                                + "\" (expected: `next` of the page before)",
+                        "It is no cursor of this list.",
+                        "Leave it out to begin with the newest.",
+                        e);
+            }
+        }
+    }
+
+    /** A list, newest first, page by page. */
+    private static final class Select {
+        private final String table;
+        private final String id;
+        private final List<String> conditions = new ArrayList<>();
+        private final List<@Nullable Object> values = new ArrayList<>();
+
+        private interface Place<T> {
+            Cursor of(T item);
+        }
+
+        Select(String table, String id) {
+            this.table = table;
+            this.id = id;
+        }
+
+        Select where(String condition, Object... with) {
+            conditions.add(condition);
+            values.addAll(List.of(with));
+            return this;
+        }
+
+        <T> Page<T> page(Sql sql, PageRequest page, Sql.Mapping<T> mapping, Place<T> place) throws SQLException {
+            page.cursor()
+                    .map(Cursor::parse)
+                    .ifPresent(cursor -> where(
+                            "(created_at < ? or (created_at = ? and " + id + " < ?))",
+                            cursor.createdAt(),
+                            cursor.createdAt(),
+                            cursor.id()));
+            values.add(page.limit() + 1);
+            List<T> found = sql.query(
+                    mapping,
+                    "select * from " + table + " where " + String.join(" and ", conditions)
+                            + " order by created_at desc, " + id + " desc limit ?",
+                    values.toArray());
+            if (found.size() <= page.limit()) {
+                return new Page<>(found, Optional.empty());
+            }
+            List<T> items = found.subList(0, page.limit());
+            return new Page<>(items, Optional.of(place.of(items.getLast()).toString()));
+        }
+    }
+}

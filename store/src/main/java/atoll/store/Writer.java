@@ -1,0 +1,240 @@
+package atoll.store;
+
+import atoll.core.AtollException;
+import com.google.errorprone.annotations.concurrent.GuardedBy;
+import java.sql.SQLException;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionException;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.Condition;
+import java.util.concurrent.locks.ReentrantLock;
+
+/**
+ * The only one that writes: a thread that takes everything that waits and commits it together. A write that someone waits for goes at
+ * once, and its commit is on disk before the wait ends; one that nobody waits for stays a few milliseconds, so that thousands a second
+ * become a hundred commits. When a batch fails its writes are made again one by one, and only the guilty one fails.
+ */
+final class Writer implements AutoCloseable {
+    private static final System.Logger LOG = System.getLogger(Writer.class.getName());
+    private static final long GATHER_NANOS = TimeUnit.MILLISECONDS.toNanos(8);
+    private static final int MOST_AT_ONCE = 2_000;
+    private static final int MOST_WAITING = 20_000;
+
+    interface Work<T> {
+        T run(Sql sql) throws SQLException;
+    }
+
+    private record Write<T>(Work<T> work, boolean urgent, CompletableFuture<T> done) {
+        void attempt(Sql sql, List<Runnable> afterCommit) throws SQLException {
+            T result = work.run(sql);
+            afterCommit.add(() -> done.complete(result));
+        }
+    }
+
+    private final Dialect dialect;
+    private final Sql sql;
+    private final Thread thread;
+
+    private final ReentrantLock lock = new ReentrantLock();
+    private final Condition changed = lock.newCondition();
+
+    @GuardedBy("lock")
+    private List<Write<?>> waiting = new ArrayList<>();
+
+    @GuardedBy("lock")
+    private boolean urgentWaiting;
+
+    @GuardedBy("lock")
+    private boolean closed;
+
+    Writer(Dialect dialect, Sql sql) {
+        this.dialect = dialect;
+        this.sql = sql;
+        this.thread = Thread.ofPlatform().name("store-writer").daemon().unstarted(this::run);
+    }
+
+    void start() {
+        thread.start();
+    }
+
+    /** Writes now and waits until it is on disk. */
+    <T> T write(Work<T> work) {
+        CompletableFuture<T> done = new CompletableFuture<>();
+        add(new Write<>(work, true, done));
+        try {
+            return done.join();
+        } catch (CompletionException e) {
+            if (e.getCause() instanceof AtollException known) {
+                throw known;
+            }
+            throw AtollException.internal("the store could not write", e.getCause());
+        }
+    }
+
+    /** Writes soon; {@code whenDurable} runs on this thread after the commit. */
+    void writeLater(Work<Boolean> work, Runnable whenDurable) {
+        CompletableFuture<Boolean> done = new CompletableFuture<>();
+        CompletableFuture<Void> reported = done.handle((_, failure) -> {
+            if (failure == null) {
+                whenDurable.run();
+            } else {
+                LOG.log(System.Logger.Level.ERROR, "a record could not be written", failure);
+            }
+            return null;
+        });
+        assert reported != null;
+        add(new Write<>(work, false, done));
+    }
+
+    /** Waits until everything that was added before is written. */
+    void flush() {
+        boolean idle;
+        lock.lock();
+        try {
+            idle = waiting.isEmpty() && !working;
+        } finally {
+            lock.unlock();
+        }
+        if (!idle) {
+            boolean written = write(_ -> true);
+            assert written;
+        }
+    }
+
+    private void add(Write<?> write) {
+        lock.lock();
+        try {
+            while (waiting.size() >= MOST_WAITING && !closed && !write.urgent()) {
+                changed.awaitUninterruptibly();
+            }
+            if (closed) {
+                throw AtollException.internal("the store is closed", null);
+            }
+            waiting.add(write);
+            if (write.urgent()) {
+                urgentWaiting = true;
+                changed.signalAll();
+            } else if (waiting.size() == 1) {
+                changed.signalAll();
+            }
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    @GuardedBy("lock")
+    private boolean working;
+
+    private void run() {
+        while (true) {
+            List<Write<?>> batch = next();
+            if (batch.isEmpty()) {
+                return;
+            }
+            commit(batch);
+            lock.lock();
+            try {
+                working = false;
+                changed.signalAll();
+            } finally {
+                lock.unlock();
+            }
+        }
+    }
+
+    /** Waits for something to write; empty when closed and all is written. */
+    private List<Write<?>> next() {
+        lock.lock();
+        try {
+            while (waiting.isEmpty()) {
+                if (closed) {
+                    return List.of();
+                }
+                changed.awaitUninterruptibly();
+            }
+            gather();
+            List<Write<?>> batch;
+            if (waiting.size() <= MOST_AT_ONCE) {
+                batch = waiting;
+                waiting = new ArrayList<>();
+            } else {
+                batch = new ArrayList<>(waiting.subList(0, MOST_AT_ONCE));
+                waiting = new ArrayList<>(waiting.subList(MOST_AT_ONCE, waiting.size()));
+            }
+            urgentWaiting = waiting.stream().anyMatch(Write::urgent);
+            working = true;
+            return batch;
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    @GuardedBy("lock")
+    private void gather() {
+        long left = GATHER_NANOS;
+        try {
+            while (!urgentWaiting && !closed && left > 0 && waiting.size() < MOST_AT_ONCE) {
+                left = changed.awaitNanos(left);
+            }
+        } catch (InterruptedException e) {
+            // Nobody interrupts this thread; if somebody does, it writes at once.
+            LOG.log(System.Logger.Level.DEBUG, "interrupted while gathering", e);
+        }
+    }
+
+    private void commit(List<Write<?>> batch) {
+        List<Runnable> afterCommit = new ArrayList<>(batch.size());
+        try {
+            begin(batch.stream().anyMatch(Write::urgent));
+            for (Write<?> write : batch) {
+                write.attempt(sql, afterCommit);
+            }
+            Dialect.execute(sql.connection(), "commit");
+        } catch (SQLException | RuntimeException e) {
+            rollback();
+            if (batch.size() == 1) {
+                boolean told = batch.getFirst().done().completeExceptionally(e);
+                assert told;
+            } else {
+                batch.forEach(write -> commit(List.of(write)));
+            }
+            return;
+        }
+        afterCommit.forEach(Runnable::run);
+    }
+
+    private void begin(boolean durable) throws SQLException {
+        dialect.prepare(sql.connection(), durable);
+        dialect.begin(sql.connection());
+    }
+
+    private void rollback() {
+        try {
+            Dialect.execute(sql.connection(), "rollback");
+        } catch (SQLException e) {
+            LOG.log(System.Logger.Level.DEBUG, "nothing to roll back", e);
+        }
+    }
+
+    /** Writes what waits, then ends. */
+    @Override
+    public void close() {
+        lock.lock();
+        try {
+            closed = true;
+            changed.signalAll();
+        } finally {
+            lock.unlock();
+        }
+        try {
+            thread.join();
+            sql.close();
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+        } catch (SQLException e) {
+            LOG.log(System.Logger.Level.WARNING, "the store's connection could not be closed", e);
+        }
+    }
+}
