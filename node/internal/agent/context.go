@@ -276,7 +276,7 @@ func (c *kernelContext) run(e *execution) {
 	lost := c.takeLost()
 	k.begin(e)
 	e.start(time.Now())
-	sinceTicks := max(inner.NowTicks(), k.readyTicks+1)
+	sinceTicks := inner.NowTicks()
 	var deadline <-chan time.Time
 	if e.spec.TimeoutMs > 0 {
 		timer := time.NewTimer(time.Duration(e.spec.TimeoutMs) * time.Millisecond)

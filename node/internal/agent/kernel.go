@@ -50,8 +50,7 @@ type kernel struct {
 	alive   context.Context
 	endLife context.CancelFunc
 
-	version    string // set before ready is closed
-	readyTicks uint64
+	version string // set before ready is closed
 
 	// ioMu makes "read from a pipe and append to the log" one step, so that what `flush` promises about the order of the two streams holds.
 	ioMu    sync.Mutex
@@ -378,7 +377,6 @@ func (k *kernel) handle(event *kernelEvent) bool {
 		if !k.isReady {
 			k.isReady = true
 			k.version = strings.ToValidUTF8(shorten(event.Version, 64), "\uFFFD")
-			k.readyTicks = inner.NowTicks()
 			close(k.ready)
 		}
 	case "configured":

@@ -3,7 +3,7 @@
 // Each cell is one `eval` in that bash, whose stdout and stderr are the kernel's own. What would end the shell (exit, a failing command
 // under `set -e`, an unbound variable, an interrupt) runs its EXIT trap, which writes variables, functions, aliases, options, traps
 // and folder down; a new bash reads that, so the cell ends and the state stays. Lost on that way are the job table (the jobs go on),
-// coprocesses, and descriptors opened by `exec`. An EXIT trap of the user's belongs to its cell and runs at the cell's end;
+// coprocesses, and descriptors opened by `exec`; locals of a function that called exit become global. An EXIT trap of the user's belongs to its cell and runs at the cell's end;
 // errexit and xtrace too last for their cell only.
 //
 // Where an image has no bash, sh takes its place. It cannot write its state down: `exit` then ends the kernel, and the agent says so.
@@ -29,6 +29,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"atoll/node/internal/agent/inner"
 )
 
 const (
@@ -44,16 +46,18 @@ const (
 const bashLoop = `while IFS= builtin read -r -u 250 __atoll_path; do ` +
 	`builtin mapfile -d '' -t __atoll_code <"$__atoll_path"; __atoll_return "${__atoll_status:-0}"; ` +
 	`builtin eval "${__atoll_code[0]-}" 250<&- 251>&-; ` +
-	`{ __atoll_status=$?; set +ex; __atoll_code=(); __atoll_end; } 2>/dev/null; builtin printf '%s\n' "$__atoll_status" >&251; done`
+	`{ __atoll_status=$?; set +ex; } 2>/dev/null; __atoll_code=() __atoll_args=("$@"); __atoll_end; builtin printf '%s\n' "$__atoll_status" >&251; done`
 
 // bashSetUp comes before the first cell, and after what the last shell has left is read.
 const bashSetUp = `
 shopt -s expand_aliases
 __atoll_return() { return "$1"; }
-__atoll_end() { if [[ -n ${__atoll_exit_trap-} ]]; then local __atoll_trap=$__atoll_exit_trap; __atoll_exit_trap=; builtin eval "$__atoll_trap" 2>&252; fi; }
+__atoll_end() { if [[ -n ${__atoll_exit_trap-} ]]; then local __atoll_trap=$__atoll_exit_trap; __atoll_exit_trap=; builtin eval "$__atoll_trap"; fi; }
 __atoll_save() {
 	{
-		builtin printf 'builtin cd -- %q\n' "$PWD"
+		builtin printf 'builtin cd -- %q\nset --' "$PWD"
+		(( $# )) && builtin printf ' %q' "$@"
+		builtin printf '\n'
 		builtin declare -p
 		builtin declare -f
 		builtin alias -p
@@ -70,9 +74,12 @@ __atoll_exit() {
 	if [[ -n ${__atoll_exit_trap-} ]]; then
 		local __atoll_trap=$__atoll_exit_trap
 		__atoll_exit_trap=
+		__atoll_return "$__atoll_status"
 		builtin eval "$__atoll_trap"
 	fi
-	__atoll_save
+	# Inside a function the arguments are that function's: the cell before has noted those of the shell.
+	(( ${#FUNCNAME[@]} > 1 )) && set -- "${__atoll_args[@]}"
+	__atoll_save "$@"
 }
 trap() {
 	local __atoll_last=${!#}
@@ -84,11 +91,12 @@ trap() {
 	fi
 	builtin trap "$@"
 }
-builtin trap __atoll_exit EXIT
+builtin trap '__atoll_exit "$@"' EXIT
+unset ATOLL_KERNEL_PART
 [[ -n $(builtin trap -p INT) ]] || builtin trap 'exit 130' INT
 `
 
-const shLoop = `__atoll_return() { return "$1"; }; trap 'exit 130' INT; while IFS= read -r __atoll_path <&250; do ` +
+const shLoop = `printf 'up\n' >&251; __atoll_return() { return "$1"; }; trap 'exit 130' INT; while IFS= read -r __atoll_path <&250; do ` +
 	`__atoll_code=$(cat "$__atoll_path"; echo .); __atoll_return "${__atoll_status:-0}"; ` +
 	`eval "${__atoll_code%.}" 250<&- 251>&-; ` +
 	`{ __atoll_status=$?; set +ex; } 2>/dev/null; printf '%s\n' "$__atoll_status" >&251; done`
@@ -244,15 +252,21 @@ func (k *kernel) startShell(env []string) error {
 	if err != nil {
 		return fmt.Errorf("bash kernel: %w", err)
 	}
-	files := make([]*os.File, shellStatusFd+2)
+	files := make([]*os.File, shellStatusFd+1)
 	files[0], files[1], files[2] = null, os.Stdout, os.Stderr
-	files[shellPathsFd], files[shellStatusFd], files[shellStatusFd+1] = pathsTheirs, statusesTheirs, os.Stderr
+	files[shellPathsFd], files[shellStatusFd] = pathsTheirs, statusesTheirs
 	argv := []string{"sh", "-c", shLoop}
 	if k.isBash {
-		argv = []string{"bash", "--norc", "--noprofile", "-c", "__atoll_state_path=" + k.statePath + "; " +
-			`builtin . "$__atoll_state_path" 2>/dev/null; builtin eval ` + quote(bashSetUp) + "; " + bashLoop, "bash"}
+		if _, err := k.state.Seek(0, io.SeekEnd); err != nil {
+			return fmt.Errorf("bash kernel: %w", err)
+		}
+		if _, err := k.state.WriteString(bashSetUp); err != nil {
+			return fmt.Errorf("bash kernel: %w", err)
+		}
+		argv = []string{"bash", "--norc", "--noprofile", "-c",
+			"__atoll_state_path=" + k.statePath + `; builtin . "$__atoll_state_path" 2>/dev/null; builtin printf 'up\n' >&251; ` + bashLoop, "bash"}
 	}
-	process, err := os.StartProcess(k.program, argv, &os.ProcAttr{Files: files, Env: env})
+	process, err := os.StartProcess(k.program, argv, &os.ProcAttr{Files: files, Env: append(env, inner.KernelPart+"=1")})
 	for _, file := range []*os.File{pathsTheirs, statusesTheirs, null} {
 		_ = file.Close()
 	}
@@ -276,8 +290,16 @@ func (k *kernel) startShell(env []string) error {
 		s.status, _ = process.Wait() // nil where it cannot be told, which reads as a lost shell
 		close(s.ended)
 	}()
+	k.mu.Lock()
 	k.shell = s
-	return nil
+	k.mu.Unlock()
+	// What it has to read must stay there until it has.
+	select {
+	case <-s.lines:
+		return nil
+	case <-s.ended:
+		return fmt.Errorf("bash kernel: %s ended while it started: %v", k.program, s.status)
+	}
 }
 
 // outcome is how a piece of code ended.

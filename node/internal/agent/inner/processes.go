@@ -120,13 +120,25 @@ func attribute(all map[int]*process, roots map[int]string) map[int]string {
 	return owner
 }
 
-func marker(pid int) (string, bool) {
+func marker(pid int) (string, bool) { return variable(pid, ContextVariable) }
+
+// isKernelPart spares what a kernel itself consists of.
+func isKernelPart(one *process, root int) bool {
+	if one.parent != root {
+		return false
+	}
+	_, marked := variable(one.pid, KernelPart)
+	return marked
+}
+
+// variable reads the environment that a process was started with.
+func variable(pid int, name string) (string, bool) {
 	env, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
 	if err != nil {
 		return "", false
 	}
 	for _, pair := range bytes.Split(env, []byte{0}) {
-		if value, found := bytes.CutPrefix(pair, []byte(ContextVariable+"=")); found {
+		if value, found := bytes.CutPrefix(pair, []byte(name+"=")); found {
 			return string(value), true
 		}
 	}
@@ -142,7 +154,8 @@ func (p *initProcess) signal(id uint64, request *Signal) {
 	count := 0
 	all := processes()
 	for pid, one := range all {
-		if pid != request.Root && one.session == request.Root && one.start >= request.SinceTicks && descends(all, pid, request.Root) {
+		if pid != request.Root && one.session == request.Root && one.start >= request.SinceTicks &&
+			descends(all, pid, request.Root) && !isKernelPart(one, request.Root) {
 			_ = unix.Kill(pid, unix.Signal(request.Number))
 			count++
 		}
@@ -224,7 +237,7 @@ func (p *initProcess) targets(request *Kill) []int {
 	}
 	var found []int
 	for pid, one := range all {
-		if one.gone() || (request.KeepRoot && (pid == request.Root || one.start < request.SinceTicks)) {
+		if one.gone() || (request.KeepRoot && (pid == request.Root || one.start < request.SinceTicks || isKernelPart(one, request.Root))) {
 			continue
 		}
 		name, known := owner[pid]

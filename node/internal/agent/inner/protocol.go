@@ -19,6 +19,9 @@ const ControlFd = 3
 // ContextVariable marks, in the environment, which context a process belongs to. It finds daemons that have left their parents.
 const ContextVariable = "ATOLL_CONTEXT_ID"
 
+// KernelPart marks, in the environment, a child of a kernel that is part of it (the shell of the bash kernel) and not of a cell.
+const KernelPart = "ATOLL_KERNEL_PART"
+
 const maxMessageBytes = 32 << 20
 
 // Request is one message from the agent. Exactly one of the pointers is set; requests with an ID are answered.
