@@ -18,12 +18,13 @@ import { installOutput, resetStreams, setRoute, warmOutput, write, writeLate } f
 import { installRandom, reseed } from "./random.js";
 import { steady } from "./intrinsics.js";
 import { CellSyntaxError, rewrite } from "./rewrite.js";
-import { keepSigintWatched, watchAgain } from "./sigint.js";
+import { keepSigintWatched, signalsSeen, watchAgain } from "./sigint.js";
 
 const LONGEST_STRIDE = 512;
 const POLL_MILLIS = 5;
 const EXIT_GRACE_MILLIS = 200;
 const REMEMBERED_CELLS = 1000;
+const SIGNAL_GRACE_MILLIS = 30;
 const LARGE_CODE = 1 << 20;
 
 const { Script } = vm;
@@ -37,6 +38,7 @@ const { defineProperty, getOwnPropertyDescriptor, freeze, hasOwn } = Object;
 const isPromise = (value) => value instanceof PromiseType;
 const PromiseType = Promise;
 const realSetImmediate = setImmediate;
+const realSetTimeout = setTimeout;
 const proc = process;
 const kill = process.kill.bind(process);
 const reallyExit = (process.reallyExit ?? process.exit).bind(process);
@@ -74,7 +76,7 @@ setRoute(() => {
 // ---- running a cell
 
 function execute({ id, code, silent }) {
-  const cell = { id, number: ++number, silent: silent === true, muted: false, outcome: null, exitCode: 0, interrupted: false, exited: false, isLarge: code.length > LARGE_CODE };
+  const cell = { id, number: ++number, silent: silent === true, muted: false, outcome: null, exitCode: 0, interrupted: false, exited: false, isLarge: code.length > LARGE_CODE, signals: signals(), signalDeadline: 0 };
   const file = `cell-${cell.number}.ts`;
   current = cell;
   resetStreams();
@@ -112,7 +114,7 @@ function start(cell, file, program) {
     };
     call(run, enterScript, { breakOnSigint: true });
   } catch (error) {
-    if (isTermination(error)) interrupt(cell);
+    if (isTermination(error)) interrupt(cell, true);
     else fail(cell, error);
   } finally {
     isInside = false;
@@ -221,9 +223,14 @@ function fail(cell, error) {
   settle(cell, { status: "error", error: steady(() => describe(error)) });
 }
 
-function interrupt(cell) {
+function signals() {
+  return signalsSeen() + handled;
+}
+
+function interrupt(cell, isBySignal = false) {
   if (cell.exited) return settle(cell, { status: "exited", exit_code: cell.exitCode });
   cell.interrupted = true;
+  if (!isBySignal) cell.signalDeadline = now() + SIGNAL_GRACE_MILLIS;
   settle(cell, { status: "interrupted", error: { name: INTERRUPT.name, message: INTERRUPT.message, traceback: `${INTERRUPT.name}: ${INTERRUPT.message}` } });
 }
 
@@ -237,6 +244,8 @@ function settle(cell, outcome) {
 
 function report(cell) {
   if (cell !== current) return;
+  // The agent sends command and signal together. The signal must not be left over to hit the next cell.
+  if (cell.signalDeadline > now() && signals() === cell.signals) return void realSetTimeout(report, 1, cell);
   const { outcome, result } = cell;
   if (result && outcome.status === "ok") send(result);
   cell.result = undefined;
@@ -276,6 +285,7 @@ function stray(error, owner) {
 }
 
 function onSigint() {
+  handled++;
   if (current && !current.outcome) interrupt(current);
 }
 
@@ -302,8 +312,9 @@ let stride = 1;
 let lastCheck = 0;
 let lastPoll = 0;
 let sigintListeners = 1;
+let handled = 0; // signals that came to the listener and not to the watcher
 
-// Called by loops each time the counter runs out. The stride follows the loop's speed, so that a look at the clock costs little in
+// Called by loops each time their counter runs out, returns its next value. The stride follows the loop's speed, so that a look at the clock costs little in
 // a tight loop and comes soon enough in a slow one.
 function check() {
   const time = now();
@@ -315,12 +326,13 @@ function check() {
   const owner = currentContext() ?? current;
   if (owner?.interrupted) throw INTERRUPT;
   if (owner?.exited) throw EXIT;
-  if (time - lastPoll < POLL_MILLIS) return;
+  if (time - lastPoll < POLL_MILLIS) return stride;
   lastPoll = time;
   if (current && commandWaiting()) {
     receive(readWaiting());
     if (owner?.interrupted) throw INTERRUPT;
   }
+  return stride;
 }
 
 function exit(code) {

@@ -11,6 +11,9 @@ import { Parser, tokTypes } from "acorn";
 import { tsPlugin } from "@sveltejs/acorn-typescript";
 
 const CHECK = "if(--__atoll_tick<0)__atoll.check();";
+// A counter of its own keeps a function's loops fast: one shared by all costs a store and a load of the same word in each turn.
+const COUNTER = "let __atoll_n=__atoll_tick;";
+const COUNTED_CHECK = "if(--__atoll_n<0)__atoll_n=__atoll.check();";
 const CHECK_EXPRESSION = "(--__atoll_tick<0&&__atoll.check(),";
 const IMPORT = "__atoll.import";
 const OPTIONS = {
@@ -143,7 +146,7 @@ class Rewriter {
     this.used = null; // identifiers in value position, collected only where an import needs them
     this.isAsync = false;
     this.last = null;
-    this.enclosing = []; // named functions around the node, to find those that call themselves
+    this.enclosing = []; // the functions around the node
   }
 
   run() {
@@ -417,14 +420,17 @@ class Rewriter {
         return this.functionNode(node, node.id?.name);
       case "CallExpression":
         if (node.callee.type === "Identifier") {
-          for (const outer of this.enclosing) if (outer.name === node.callee.name) outer.callsItself = true;
+          for (const outer of this.enclosing) if (outer.name !== undefined && outer.name === node.callee.name) outer.callsItself = true;
         }
         return this.children(node, inFunction);
       case "ClassDeclaration":
       case "ClassExpression":
         return this.classNode(node, inFunction);
       case "StaticBlock":
-        return this.children(node, true);
+        this.enclosing.push({ hasRoom: false });
+        this.children(node, true);
+        this.enclosing.pop();
+        return;
       case "MethodDefinition":
       case "PropertyDefinition":
         return this.member(node);
@@ -474,24 +480,30 @@ class Rewriter {
 
   // An agent's interrupt stops loops, and functions that call themselves, also where no signal can: in callbacks and behind an await.
   loopBody(body) {
-    if (body.type === "BlockStatement") return this.insert(body.start + 1, CHECK, -3);
-    this.insert(body.start, "{" + CHECK, -3);
+    const frame = this.enclosing.at(-1);
+    const check = frame?.hasRoom ? COUNTED_CHECK : CHECK;
+    if (frame?.hasRoom) frame.hasLoop = true;
+    if (body.type === "BlockStatement") return this.insert(body.start + 1, check, -3);
+    this.insert(body.start, "{" + check, -3);
     this.insert(body.end, "}", 9);
   }
 
   functionNode(node, name) {
     this.thisParameter(node);
-    if (!name) return this.children(node, true);
-    const frame = { name, callsItself: false };
+    const { body } = node;
+    const isBlock = body.type === "BlockStatement";
+    const hasRoom = isBlock && body.body[0]?.directive === undefined;
+    const frame = { name, callsItself: false, hasRoom, hasLoop: false };
     this.enclosing.push(frame);
     this.children(node, true);
     this.enclosing.pop();
+    if (frame.hasLoop) this.insert(body.start + 1, COUNTER, -4);
     if (!frame.callsItself) return;
-    const { body } = node;
-    if (body.type !== "BlockStatement") {
+    if (hasRoom) this.insert(body.start + 1, CHECK, -3);
+    else if (!isBlock) {
       this.insert(body.start, CHECK_EXPRESSION, -3);
       this.insert(body.end, ")", 9);
-    } else if (body.body[0]?.directive === undefined) this.insert(body.start + 1, CHECK, -3);
+    }
   }
 
   thisParameter(node) {

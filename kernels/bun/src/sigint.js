@@ -11,14 +11,15 @@ const SOURCE = `
       try {
         wait.runInThisContext({ breakOnSigint: true });
       } catch {
-        // the signal ends this wait too
+        Atomics.add(flag, 1, 1); // the signal ends this wait too
       }
     }
   };
 `;
 
-const flag = new Int32Array(new SharedArrayBuffer(4));
-const { notify } = Atomics;
+// [0] is waited on, [1] counts the signals.
+const flag = new Int32Array(new SharedArrayBuffer(8));
+const { load, notify } = Atomics;
 
 export function keepSigintWatched() {
   try {
@@ -35,4 +36,9 @@ export function keepSigintWatched() {
 /** Requires: a signal listener came or went, which took SIGINT away from the watcher. */
 export function watchAgain() {
   notify(flag, 0);
+}
+
+/** The number of SIGINTs that the watcher has seen. */
+export function signalsSeen() {
+  return load(flag, 1);
 }

@@ -56,6 +56,12 @@ def test_a_program_with_its_own_signal_handler_is_interrupted_too(shared):
     assert shared.run_interrupted("print('go'); await new Promise(() => {})").status == "interrupted"
 
 
+def test_the_signal_of_an_interrupt_never_hits_the_next_cell(shared):
+    for _ in range(60):
+        assert shared.run_interrupted("print('go'); await new Promise(() => {})").status == "interrupted"
+        assert shared.run("for (let i = 0; i < 1e5; i++); 1").text == "1"
+
+
 def test_signals_between_cells_do_nothing(shared):
     shared.run("let here = 1")
     for _ in range(5):
