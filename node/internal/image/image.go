@@ -72,6 +72,7 @@ type Store struct {
 
 type entry struct {
 	modified time.Time
+	built    time.Time
 	size     int64
 	image    Image
 	err      error
@@ -82,15 +83,31 @@ func NewStore(dir string) *Store {
 	return &Store{dir: dir, cached: map[string]entry{}}
 }
 
-// List returns the complete images; problems are sentences about the others.
+// List returns the complete images, of each name the newest, since an older one
+// is what a recipe was before; problems are sentences about the incomplete ones.
 func (s *Store) List() (images []Image, problems []string) {
+	all, problems := s.all()
+	newest := map[string]int{}
+	for _, image := range all {
+		at, seen := newest[image.Metadata.Name]
+		switch {
+		case !seen:
+			newest[image.Metadata.Name] = len(images)
+			images = append(images, image)
+		case image.Built.After(images[at].Built):
+			images[at] = image
+		}
+	}
+	return images, problems
+}
+
+func (s *Store) all() (images []Image, problems []string) {
 	paths, err := filepath.Glob(filepath.Join(s.dir, "*.json"))
 	if err != nil {
 		return nil, []string{fmt.Sprintf("images: %v", err)}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	seen := map[string]bool{}
 	for _, path := range paths {
 		image, err := s.read(path)
 		switch {
@@ -98,17 +115,16 @@ func (s *Store) List() (images []Image, problems []string) {
 			// Removed just now, or its EROFS file not there yet: not complete.
 		case err != nil:
 			problems = append(problems, err.Error())
-		case !seen[image.Metadata.Digest]:
-			seen[image.Metadata.Digest] = true
+		default:
 			images = append(images, image)
 		}
 	}
 	return images, problems
 }
 
-// Find returns the image with a digest.
+// Find returns the image with a digest, be it the newest of its name or not.
 func (s *Store) Find(digest string) (Image, error) {
-	images, _ := s.List()
+	images, _ := s.all()
 	for _, image := range images {
 		if image.Metadata.Digest == digest {
 			return image, nil
@@ -128,11 +144,11 @@ func (s *Store) read(path string) (Image, error) {
 	if err != nil {
 		return Image{}, err
 	}
-	if old, ok := s.cached[path]; ok && old.modified.Equal(info.ModTime()) && old.size == file.Size() {
+	if old, ok := s.cached[path]; ok && old.modified.Equal(info.ModTime()) && old.built.Equal(file.ModTime()) && old.size == file.Size() {
 		return old.image, old.err
 	}
 	image, err := parse(path, erofs, file)
-	s.cached[path] = entry{modified: info.ModTime(), size: file.Size(), image: image, err: err}
+	s.cached[path] = entry{modified: info.ModTime(), built: file.ModTime(), size: file.Size(), image: image, err: err}
 	return image, err
 }
 
