@@ -14,7 +14,7 @@ type GuestOptions struct {
 	// MaxMessage bounds a message from the host in bytes; 0 means 16 MiB.
 	MaxMessage int
 	// OnReset is called when a host takes over, after the older streams have ended and before the host is answered. May be nil.
-	// Nothing is read while it runs.
+	// Nothing is read while it runs. A host that got no answer repeats its RESET: the same epoch may come again.
 	OnReset func(epoch uint64)
 }
 
