@@ -10,9 +10,17 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 passed=0 failed=0
 folder=$(mktemp -d "${TMPDIR:-/tmp}/atoll-images-test.XXXXXX")
+# apt's own user reads in it.
+chmod 0755 "$folder"
+build=
 runsc=$("$here/../node/runsc/build.sh")/runsc
 
 clean_up() {
+  if [[ -n $build ]]; then
+    # What it started ends with it.
+    kill -9 "$build" 2>/dev/null || true
+    wait "$build" 2>/dev/null || true
+  fi
   umount "$folder/root/null-netns" 2>/dev/null || true
   rm -rf "$folder"
 }
@@ -112,16 +120,16 @@ repeated_build_gives_the_same_bits() {
 
 # Kills the build of the Python image with SIGKILL, in its middle, and lets the next one clean up.
 killed_build_leaves_no_half_image() {
-  local build
   ATOLL_CACHE=$folder/cache "$here/build.sh" python >/dev/null 2>"$folder/build.log" &
   build=$!
-  local limit=$((SECONDS + 60))
+  local limit=$((SECONDS + 240))
   until compgen -G "$folder/cache/images/.work-python.*/root/usr/bin/*" >/dev/null; do
-    ((SECONDS < limit)) || { cat "$folder/build.log"; echo "FAIL the build wrote nothing within 60 s"; exit 1; }
+    ((SECONDS < limit)) || { cat "$folder/build.log"; echo "FAIL the build wrote nothing within 240 s"; exit 1; }
     read -rt 0.05 <> <(:) || true
   done
   kill -9 "$build"
   wait "$build" 2>/dev/null || true
+  build=
   # Its namespaces end with it, a moment later.
   limit=$((SECONDS + 10))
   while [[ -n $(processes_below "$folder/cache") ]] && ((SECONDS < limit)); do read -rt 0.05 <> <(:) || true; done

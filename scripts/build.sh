@@ -22,6 +22,11 @@ build_all() {
   exec 9>"$cache/.lock-up"
   flock -n 9 || { say "  waiting for another './atoll' that is building"; flock 9; }
 
+  # Images are made of downloads and runsc of compiling, so they go side by side.
+  local images
+  mapfile -t images < <(missing_images)
+  if [[ ${#images[@]} -gt 0 ]]; then begin_step "images: ${images[*]}" build_images "${images[@]}"; fi
+
   runsc=$(runsc_folder)
   if [[ ! -f $runsc/VERSION ]]; then step "runsc from its pinned Go module" "$root/node/runsc/build.sh"; fi
 
@@ -35,13 +40,39 @@ build_all() {
   server=$cache/server/$(server_hash)
   if [[ ! -d $server ]]; then step "server" build_server "$server"; fi
 
+  if [[ ${#images[@]} -gt 0 ]]; then end_step "images: ${images[*]}"; fi
+  prune_cache
+  exec 9>&-
+}
+
+# Builds that nothing has used for a while. Sandboxes keep what they hold open.
+prune_cache() {
+  touch "$node" "$server" "$agent_image"
+  find "$cache/node" "$cache/server" -mindepth 1 -maxdepth 1 -mtime +14 -exec rm -rf {} +
+  find "$cache/agent" -maxdepth 1 -type f -mtime +14 -delete
+  find "$cache/log" -type f -mtime +14 -delete
+  local recipe file
+  for recipe in "$root"/images/recipes/*/; do
+    recipe=$(basename "$recipe")
+    touch "$("$root/images/build.sh" --where "$recipe")"
+    for file in "$cache/images/$recipe"-*.erofs; do
+      if [[ -n $(find "$file" -mtime +14) ]]; then rm -f "${file%.erofs}.json" "$file"; fi
+    done
+  done
+}
+
+missing_images() {
   local recipe image
   for recipe in "$root"/images/recipes/*/; do
     recipe=$(basename "$recipe")
     image=$("$root/images/build.sh" --where "$recipe")
-    if [[ ! -f ${image%.erofs}.json ]]; then step "image $recipe" "$root/images/build.sh" "$recipe"; fi
+    [[ -f ${image%.erofs}.json ]] || echo "$recipe"
   done
-  exec 9>&-
+}
+
+build_images() {
+  local recipe
+  for recipe in "$@"; do "$root/images/build.sh" "$recipe" || return; done
 }
 
 build_node() {

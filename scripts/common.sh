@@ -16,41 +16,56 @@ fail() { printf 'atoll: %s\n' "$*" >&2; exit 1; }
 
 # --- Steps: long commands with progress -------------------------------------------------------------------------------------
 
-step_pid=
-stop_step() {
-  if [[ -n $step_pid ]]; then
-    kill -TERM -- "-$step_pid" 2>/dev/null || true
-    wait "$step_pid" 2>/dev/null || true
-  fi
-  trap - INT TERM
-  kill -"$1" "$$"
+declare -A step_pids=() step_begins=()
+
+stop_steps() {
+  local label
+  for label in "${!step_pids[@]}"; do
+    kill -TERM -- "-${step_pids[$label]}" 2>/dev/null || true
+    wait "${step_pids[$label]}" 2>/dev/null || true
+  done
+  trap - INT TERM EXIT
 }
 
-# step LABEL COMMAND...: runs it with its output in a log; prints a line at its start, every 10 s, and at its end.
-step() {
-  local label=$1 log begin=$SECONDS status=0
+step_log() { echo "$cache/log/${1//[^a-zA-Z0-9]/-}.log"; }
+
+# begin_step LABEL COMMAND...: runs it beside what follows, its output in a log. end_step waits for it.
+begin_step() {
+  local label=$1 log
   shift
   mkdir -p "$cache/log"
-  log=$cache/log/${label//[^a-zA-Z0-9]/-}.log
+  log=$(step_log "$label")
   printf '  %-44s …\n' "$label"
-  # In a process group of its own, so that Ctrl-C ends it with all it started.
+  # In a process group of its own, so that Ctrl-C or a failure elsewhere ends it with all it started.
   set -m
   "$@" >"$log" 2>&1 </dev/null 8>&- 9>&- &
-  step_pid=$!
+  step_pids[$label]=$! step_begins[$label]=$SECONDS
   set +m
-  trap 'stop_step INT' INT
-  trap 'stop_step TERM' TERM
-  until timeout 10 tail -s 0.1 --pid="$step_pid" -f /dev/null 2>/dev/null; do
-    printf '  %-44s … %d s  %s\n' "$label" $((SECONDS - begin)) "$(tail -n 1 "$log" | tr -d '\r' | cut -c1-90)"
+  trap 'stop_steps; kill -INT $$' INT
+  trap 'stop_steps; kill -TERM $$' TERM
+  trap stop_steps EXIT
+}
+
+# end_step LABEL: prints a line every 10 s and one at its end; a failed step ends the launcher, with its last words.
+end_step() {
+  local label=$1 log status=0 pid=${step_pids[$1]}
+  log=$(step_log "$label")
+  until timeout 10 tail -s 0.1 --pid="$pid" -f /dev/null 2>/dev/null; do
+    printf '  %-44s … %d s  %s\n' "$label" $((SECONDS - step_begins[$label])) "$(tail -n 1 "$log" | tr -d '\r' | cut -c1-90)"
   done
-  wait "$step_pid" || status=$?
-  step_pid=
-  trap - INT TERM
+  wait "$pid" || status=$?
+  unset "step_pids[$label]"
+  if [[ ${#step_pids[@]} -eq 0 ]]; then trap - INT TERM EXIT; fi
   if [[ $status -ne 0 ]]; then
     tail -n 30 "$log" >&2
-    fail "$label failed after $((SECONDS - begin)) s; all of its output: $log"
+    fail "$label failed after $((SECONDS - step_begins[$label])) s; all of its output: $log"
   fi
-  printf '  %-44s %d s\n' "$label" $((SECONDS - begin))
+  printf '  %-44s %d s\n' "$label" $((SECONDS - step_begins[$label]))
+}
+
+step() {
+  begin_step "$@"
+  end_step "$1"
 }
 
 # --- Privilege and packages -------------------------------------------------------------------------------------------------

@@ -69,7 +69,10 @@ start_engine() {
 }
 
 start_server() {
-  local build="$server $JAVA_HOME" pid wanted
+  local build pid wanted
+  if [[ -n ${ATOLL_POOL:-} ]]; then settings+=("--pool.depth=$ATOLL_POOL"); fi
+  if [[ -f $data/server.conf ]]; then settings+=("--config=$data/server.conf"); fi
+  build="$server $JAVA_HOME ${settings[*]} $(cat "$data/server.conf" 2>/dev/null | sha256sum | cut -c1-16)"
   wanted=${port:-$(server_port)}
   wanted=${wanted:-$default_port}
   if pid=$(pid_of server); then
@@ -89,7 +92,7 @@ start_server() {
     "$JAVA_HOME/bin/java" -XX:+UseSerialGC -Xmx256m --enable-native-access=ALL-UNNAMED \
     --sun-misc-unsafe-memory-access=allow "-Djava.io.tmpdir=$data/tmp" $(aot_options) \
     -cp "$server/atoll-server.jar:$server/lib/*" atoll.server.Main \
-    --data "$data" --engine "$run/engine.sock" --port "$wanted") </dev/null >>"$data/log/server.log" 2>&1 8>&- 9>&- &
+    --data "$data" --engine-socket "$run/engine.sock" --port "$wanted" "${settings[@]}") </dev/null >>"$data/log/server.log" 2>&1 8>&- 9>&- &
   remember_pid server $!
   echo "$build" >"$data/launcher/server.build"
   await server "$ready_limit" healthy
