@@ -44,6 +44,9 @@ def round_trip(kernel, name, code, count=3000):
 
 
 def memory(kernel, name):
+    if not os.path.exists(f"/proc/{kernel.pid}/smaps_rollup"):
+        print(f"{name:24} RSS {kernel.resident() / 2**20:7.1f} MB")
+        return
     now = kernel.memory()
     print(f"{name:24} PSS {now['Pss'] / 1024:7.1f} MB   of it anonymous {now['Pss_Anon'] / 1024:.1f} MB   RSS {now['Rss'] / 1024:.1f} MB   threads {len(os.listdir(f'/proc/{kernel.pid}/task'))}")
 
