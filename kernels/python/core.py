@@ -67,6 +67,8 @@ class State:
         self.user_sigint = None
         self.loop = None  # the event loop of top-level await, and the task that runs the cell in it
         self.task = None
+        self.interrupts = 0  # that the task was asked to end by
+        self.interrupted_at = None
         self.commands = self.events = self.acks = -1
         self.input = b""  # read from `commands` and not yet served
         self.kept = {}  # fd -> (private copy, (st_dev, st_ino)), to repair what user code closes
@@ -513,6 +515,7 @@ def execute(message):
     state.pending = False
     state.cell = cell
     tail = '"status":"interrupted"'
+    before = extras.set_environment(message["env"]) if message.get("env") else None
     try:
         tail = _outcome(message["code"], cell.name, message.get("silent", False))
     except BaseException as error:  # an interrupt between two of our own lines, or a fault of ours, which must be seen as such
@@ -521,6 +524,8 @@ def execute(message):
     state.armed = False
     if state.child:
         extras.leave_child(tail)
+    if before is not None:
+        extras.restore_environment(before)
     with state.lock:
         state.cell = None
         state.previous = cell

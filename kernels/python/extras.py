@@ -502,13 +502,24 @@ def run_program(argv, capture=False, feed=None):
     import signal
     import subprocess
 
-    process = subprocess.Popen(
-        argv,
-        stdin=subprocess.PIPE if feed is not None else subprocess.DEVNULL if state.no_stdin else None,
-        stdout=subprocess.PIPE if capture else None,
-        start_new_session=True,
-    )
+    # An interrupt between the fork and the assignment would leave a program that nobody ends.
+    masked = core._get_ident() == state.main_thread and state.armed
+    if masked:
+        state.armed = False
     try:
+        process = subprocess.Popen(
+            argv,
+            stdin=subprocess.PIPE if feed is not None else subprocess.DEVNULL if state.no_stdin else None,
+            stdout=subprocess.PIPE if capture else None,
+            start_new_session=True,
+        )
+    finally:
+        if masked:
+            state.armed = True
+    try:
+        if masked and state.pending:
+            state.pending = False
+            raise KeyboardInterrupt
         output, _ = process.communicate(feed)
     except BaseException:
         for number, patience in ((signal.SIGINT, 1), (signal.SIGTERM, 0.5), (signal.SIGKILL, None)):
@@ -828,17 +839,22 @@ def ensure_loop():
 
 
 async def _drive(statements, last, namespace):
-    value = None
-    if statements is not None:
-        value = eval(statements, namespace)
-        if statements.co_flags & CO_COROUTINE:
-            await value
+    try:
         value = None
-    if last is not None:
-        value = eval(last, namespace)
-        if last.co_flags & CO_COROUTINE:
-            value = await value
-    return value
+        if statements is not None:
+            value = eval(statements, namespace)
+            if statements.co_flags & CO_COROUTINE:
+                await value
+            value = None
+        if last is not None:
+            value = eval(last, namespace)
+            if last.co_flags & CO_COROUTINE:
+                value = await value
+        return value
+    except BaseException as error:
+        if state.interrupts:
+            state.interrupted_at = error.__traceback__  # before 3.10 a task forgets where it was cancelled
+        raise
 
 
 def run_in_loop(statements, last, namespace):
@@ -853,7 +869,8 @@ def run_in_loop(statements, last, namespace):
         return loop.run_until_complete(task)
     except asyncio.CancelledError as error:
         if state.interrupts:
-            raise KeyboardInterrupt().with_traceback(error.__traceback__) from None
+            at, state.interrupted_at = state.interrupted_at or error.__traceback__, None
+            raise KeyboardInterrupt().with_traceback(at) from None
         raise
     except BaseException:
         state.task = None
@@ -879,13 +896,14 @@ def _end_task(loop, task):
 
 
 def cancel_instead_of_raise(frame):
-    """Called in the signal handler. An exception thrown into asyncio's own code can lose other tasks' callbacks, so there the cell's
-    task is cancelled; the second interrupt is thrown all the same, for tasks that swallow a cancellation."""
-    module = frame.f_globals.get("__name__", "")
-    if not (module.startswith("asyncio.") or module == "selectors") or state.interrupts:
-        return False
+    """Called in the signal handler. An exception thrown into asyncio's own code loses callbacks, and one thrown into a task of an earlier
+    cell ends the wrong one, so there the cell's task is cancelled. The second interrupt is thrown all the same, wherever it hits."""
     asyncio = sys.modules["asyncio"]
-    if asyncio._get_running_loop() is not state.loop:
+    if state.interrupts or asyncio._get_running_loop() is not state.loop:
+        return False
+    module = frame.f_globals.get("__name__", "")
+    inside = module.startswith("asyncio.") or module == "selectors"
+    if not inside and asyncio.current_task(state.loop) is state.task:
         return False
     state.interrupts += 1
     state.loop.call_soon_threadsafe(state.task.cancel)
@@ -1093,6 +1111,21 @@ def configure(message):
         except OSError as error:
             problem = '"error":{"name":%s,"message":%s}' % (_quote(type(error).__name__), _quote(str(error)))
     send('{"event":"configured"%s}' % ("," + problem if problem else ""))
+
+
+def set_environment(env):
+    """Sets variables for one cell; returns what was there, for restore_environment."""
+    before = {name: os.environ.get(name) for name in env}
+    os.environ.update(env)
+    return before
+
+
+def restore_environment(before):
+    for name, value in before.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
 
 
 def reseed(seed):
