@@ -1,0 +1,80 @@
+package atoll.node;
+
+import atoll.core.AtollException;
+import atoll.core.node.NodeStream;
+import io.grpc.ClientCall;
+import io.grpc.Metadata;
+import io.grpc.Status;
+import java.util.Optional;
+import java.util.concurrent.LinkedBlockingQueue;
+import java.util.function.Function;
+
+/**
+ * A server's stream, read by blocking. At most {@link #WINDOW} messages are on their way or in the queue: who reads slowly holds back
+ * the node, and through it nothing but this stream. The listener runs on the channel's event loop and only enqueues.
+ */
+final class CallStream<M, T> implements NodeStream<T> {
+    static final int WINDOW = 16;
+
+    private sealed interface Item<M> {}
+
+    private record Message<M>(M message) implements Item<M> {}
+
+    private record End<M>(Status status) implements Item<M> {}
+
+    private final ClientCall<?, M> call;
+    private final Function<M, T> mapping;
+    private final Function<Status, AtollException> failure;
+    private final LinkedBlockingQueue<Item<M>> queue = new LinkedBlockingQueue<>();
+
+    private CallStream(ClientCall<?, M> call, Function<M, T> mapping, Function<Status, AtollException> failure) {
+        this.call = call;
+        this.mapping = mapping;
+        this.failure = failure;
+    }
+
+    static <Q, M, T> CallStream<M, T> start(
+            ClientCall<Q, M> call, Q request, Function<M, T> mapping, Function<Status, AtollException> failure) {
+        CallStream<M, T> stream = new CallStream<>(call, mapping, failure);
+        call.start(stream.new Listener(), new Metadata());
+        call.request(WINDOW);
+        call.sendMessage(request);
+        call.halfClose();
+        return stream;
+    }
+
+    @Override
+    public Optional<T> next() throws InterruptedException {
+        return switch (queue.take()) {
+            case Message<M>(M message) -> {
+                call.request(1);
+                yield Optional.of(mapping.apply(message));
+            }
+            case End<M> end -> {
+                // For the next read, should there be one.
+                queue.add(end);
+                if (end.status().isOk()) {
+                    yield Optional.empty();
+                }
+                throw failure.apply(end.status());
+            }
+        };
+    }
+
+    @Override
+    public void close() {
+        call.cancel("the reader has closed the stream", null);
+    }
+
+    private final class Listener extends ClientCall.Listener<M> {
+        @Override
+        public void onMessage(M message) {
+            queue.add(new Message<>(message));
+        }
+
+        @Override
+        public void onClose(Status status, Metadata trailers) {
+            queue.add(new End<>(status));
+        }
+    }
+}

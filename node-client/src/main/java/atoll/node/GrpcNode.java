@@ -1,0 +1,312 @@
+package atoll.node;
+
+import atoll.core.AtollException;
+import atoll.core.BoxId;
+import atoll.core.ErrorCode;
+import atoll.core.ExecutionId;
+import atoll.core.execution.OutputReader;
+import atoll.core.execution.StandardStream;
+import atoll.core.node.Box;
+import atoll.core.node.BoxAssignment;
+import atoll.core.node.BoxSpec;
+import atoll.core.node.ContextSpec;
+import atoll.core.node.ExecutionSpec;
+import atoll.core.node.Image;
+import atoll.core.node.Node;
+import atoll.core.node.NodeEvent;
+import atoll.core.node.NodeExecution;
+import atoll.core.node.NodeInfo;
+import atoll.core.node.NodeStream;
+import atoll.proto.engine.v1.AssignBoxRequest;
+import atoll.proto.engine.v1.AttachRequest;
+import atoll.proto.engine.v1.BoxRequest;
+import atoll.proto.engine.v1.ClaimRequest;
+import atoll.proto.engine.v1.CreateBoxRequest;
+import atoll.proto.engine.v1.EngineGrpc;
+import atoll.proto.engine.v1.ExecuteRequest;
+import atoll.proto.engine.v1.ForgetExecutionsRequest;
+import atoll.proto.engine.v1.GetInfoRequest;
+import atoll.proto.engine.v1.InterruptRequest;
+import atoll.proto.engine.v1.ListBoxesRequest;
+import atoll.proto.engine.v1.ListExecutionsRequest;
+import atoll.proto.engine.v1.ListImagesRequest;
+import atoll.proto.engine.v1.OpenContextRequest;
+import atoll.proto.engine.v1.ReadOutputRequest;
+import atoll.proto.engine.v1.WatchBoxesRequest;
+import io.grpc.CallOptions;
+import io.grpc.Channel;
+import io.grpc.ClientCall;
+import io.grpc.ClientInterceptor;
+import io.grpc.ClientInterceptors;
+import io.grpc.ForwardingClientCall.SimpleForwardingClientCall;
+import io.grpc.ManagedChannel;
+import io.grpc.Metadata;
+import io.grpc.MethodDescriptor;
+import io.grpc.Status;
+import io.grpc.StatusRuntimeException;
+import io.grpc.stub.ClientCalls;
+import java.nio.file.Path;
+import java.util.List;
+import java.util.Optional;
+import java.util.concurrent.TimeUnit;
+import java.util.function.Function;
+
+/** An engine, over gRPC. Connects by itself, again and again; every call fails at once while there is no connection. */
+public final class GrpcNode implements Node {
+    private static final Metadata.Key<String> EPOCH = Metadata.Key.of("atoll-epoch", Metadata.ASCII_STRING_MARSHALLER);
+    /** For calls that do no work to speak of. */
+    private static final int QUICK_SECONDS = 15;
+    /** For calls that start something inside a sandbox, on a busy machine. */
+    private static final int SLOW_SECONDS = 120;
+
+    private final ManagedChannel managed;
+    private final AutoCloseable afterChannel;
+    private final Channel channel;
+    private volatile long epoch;
+
+    private GrpcNode(ManagedChannel managed, AutoCloseable afterChannel) {
+        this.managed = managed;
+        this.afterChannel = afterChannel;
+        this.channel = ClientInterceptors.intercept(managed, new EpochHeader());
+    }
+
+    /** The engine that listens on a Unix socket. */
+    public static GrpcNode unixSocket(Path socket) {
+        UnixChannel unix = UnixChannel.to(socket);
+        return new GrpcNode(unix.channel(), unix);
+    }
+
+    /** The engine behind a channel, which is shut down with the node. */
+    static GrpcNode over(ManagedChannel channel) {
+        return new GrpcNode(channel, () -> {});
+    }
+
+    private final class EpochHeader implements ClientInterceptor {
+        @Override
+        public <Q, R> ClientCall<Q, R> interceptCall(MethodDescriptor<Q, R> method, CallOptions options, Channel next) {
+            return new SimpleForwardingClientCall<>(next.newCall(method, options)) {
+                @Override
+                public void start(Listener<R> listener, Metadata headers) {
+                    headers.put(EPOCH, Long.toString(epoch));
+                    super.start(listener, headers);
+                }
+            };
+        }
+    }
+
+    private <Q, R> R quick(MethodDescriptor<Q, R> method, Q request, String what) {
+        return unary(method, request, what, QUICK_SECONDS);
+    }
+
+    private <Q, R> R unary(MethodDescriptor<Q, R> method, Q request, String what, int seconds) {
+        try {
+            CallOptions options = CallOptions.DEFAULT.withDeadlineAfter(seconds, TimeUnit.SECONDS);
+            return ClientCalls.blockingUnaryCall(channel, method, options, request);
+        } catch (StatusRuntimeException e) {
+            throw failure(e.getStatus(), what);
+        }
+    }
+
+    private <Q, M, T> NodeStream<T> stream(
+            MethodDescriptor<Q, M> method, Q request, String what, Function<M, T> mapping) {
+        return CallStream.start(
+                channel.newCall(method, CallOptions.DEFAULT), request, mapping, status -> failure(status, what));
+    }
+
+    private AtollException failure(Status status, String what) {
+        AtollException failure = Statuses.failure(status, what);
+        if (failure.code() == ErrorCode.NODE_UNAVAILABLE) {
+            // Who calls knows how long to wait; the channel's own pauses grow to minutes.
+            managed.resetConnectBackoff();
+        }
+        return failure;
+    }
+
+    @Override
+    public NodeInfo info() {
+        return Wire.info(quick(EngineGrpc.getGetInfoMethod(), GetInfoRequest.getDefaultInstance(), "node"));
+    }
+
+    @Override
+    public void claim(long newEpoch) {
+        epoch = newEpoch;
+        done(quick(
+                EngineGrpc.getClaimMethod(),
+                ClaimRequest.newBuilder().setEpoch(newEpoch).build(),
+                "claim of the node"));
+    }
+
+    /** For answers that say nothing but that it is done. */
+    private static void done(Object reply) {
+        assert reply != null;
+    }
+
+    @Override
+    public List<Image> images() {
+        return quick(EngineGrpc.getListImagesMethod(), ListImagesRequest.getDefaultInstance(), "images")
+                .getImagesList()
+                .stream()
+                .map(Wire::image)
+                .toList();
+    }
+
+    @Override
+    public Box createBox(BoxId id, BoxSpec spec) {
+        CreateBoxRequest request = CreateBoxRequest.newBuilder()
+                .setBoxId(id.toString())
+                .setSpec(Wire.box(spec))
+                .build();
+        return Wire.box(unary(EngineGrpc.getCreateBoxMethod(), request, "start of a sandbox", SLOW_SECONDS));
+    }
+
+    @Override
+    public Box assignBox(BoxId id, BoxAssignment assignment) {
+        AssignBoxRequest request = AssignBoxRequest.newBuilder()
+                .setBoxId(id.toString())
+                .setSandboxId(assignment.sandboxId().toString())
+                .setHostname(assignment.hostname())
+                .putAllEnv(assignment.env())
+                .setLimits(Wire.limits(assignment.limits()))
+                .build();
+        return Wire.box(quick(EngineGrpc.getAssignBoxMethod(), request, "assignment of a sandbox"));
+    }
+
+    @Override
+    public Optional<Box> box(BoxId id) {
+        try {
+            return Optional.of(Wire.box(quick(EngineGrpc.getGetBoxMethod(), request(id), "sandbox")));
+        } catch (AtollException e) {
+            if (e.code() == ErrorCode.NOT_FOUND) {
+                return Optional.empty();
+            }
+            throw e;
+        }
+    }
+
+    private static BoxRequest request(BoxId id) {
+        return BoxRequest.newBuilder().setBoxId(id.toString()).build();
+    }
+
+    @Override
+    public List<Box> boxes() {
+        return quick(EngineGrpc.getListBoxesMethod(), ListBoxesRequest.getDefaultInstance(), "sandboxes")
+                .getBoxesList()
+                .stream()
+                .map(Wire::box)
+                .toList();
+    }
+
+    @Override
+    public void deleteBox(BoxId id) {
+        done(unary(EngineGrpc.getDeleteBoxMethod(), request(id), "removal of a sandbox", SLOW_SECONDS));
+    }
+
+    @Override
+    public NodeStream<Box> watchBoxes() {
+        return stream(
+                EngineGrpc.getWatchBoxesMethod(),
+                WatchBoxesRequest.getDefaultInstance(),
+                "watch of the sandboxes",
+                Wire::box);
+    }
+
+    @Override
+    public void openContext(BoxId id, ContextSpec spec) {
+        OpenContextRequest request = OpenContextRequest.newBuilder()
+                .setBoxId(id.toString())
+                .setSpec(Wire.context(spec))
+                .build();
+        done(unary(
+                EngineGrpc.getOpenContextMethod(),
+                request,
+                "start of a " + spec.language() + " context",
+                SLOW_SECONDS));
+    }
+
+    @Override
+    public NodeStream<NodeEvent> execute(BoxId box, ExecutionSpec spec) {
+        ExecuteRequest request = ExecuteRequest.newBuilder()
+                .setBoxId(box.toString())
+                .setSpec(Wire.execution(spec))
+                .build();
+        return stream(EngineGrpc.getExecuteMethod(), request, "execution " + spec.id(), Wire::event);
+    }
+
+    @Override
+    public NodeStream<NodeEvent> attach(BoxId box, ExecutionId id, long afterSeq) {
+        AttachRequest request = AttachRequest.newBuilder()
+                .setBoxId(box.toString())
+                .setExecutionId(id.toString())
+                .setAfterSeq(afterSeq)
+                .build();
+        return stream(EngineGrpc.getAttachMethod(), request, "execution " + id, Wire::event);
+    }
+
+    @Override
+    public void interrupt(BoxId box, ExecutionId id) {
+        InterruptRequest request = InterruptRequest.newBuilder()
+                .setBoxId(box.toString())
+                .setExecutionId(id.toString())
+                .build();
+        done(quick(EngineGrpc.getInterruptMethod(), request, "interruption of " + id));
+    }
+
+    @Override
+    public List<NodeExecution> executions() {
+        return quick(EngineGrpc.getListExecutionsMethod(), ListExecutionsRequest.getDefaultInstance(), "executions")
+                .getExecutionsList()
+                .stream()
+                .map(Wire::execution)
+                .toList();
+    }
+
+    @Override
+    public OutputReader readOutput(BoxId box, ExecutionId id, StandardStream stream, long offset, boolean follow) {
+        ReadOutputRequest request = ReadOutputRequest.newBuilder()
+                .setBoxId(box.toString())
+                .setExecutionId(id.toString())
+                .setStream(Wire.stream(stream))
+                .setOffset(offset)
+                .setFollow(follow)
+                .build();
+        NodeStream<OutputReader.Piece> pieces =
+                stream(EngineGrpc.getReadOutputMethod(), request, "output of " + id, Wire::piece);
+        return new OutputReader() {
+            @Override
+            public Optional<Piece> next() throws InterruptedException {
+                return pieces.next();
+            }
+
+            @Override
+            public void close() {
+                pieces.close();
+            }
+        };
+    }
+
+    @Override
+    public void forgetExecutions(List<ExecutionId> ids, boolean keepSpool) {
+        ForgetExecutionsRequest request = ForgetExecutionsRequest.newBuilder()
+                .addAllExecutionIds(ids.stream().map(ExecutionId::toString).toList())
+                .setKeepSpool(keepSpool)
+                .build();
+        done(quick(EngineGrpc.getForgetExecutionsMethod(), request, "executions that are on record"));
+    }
+
+    @Override
+    public void close() {
+        managed.shutdownNow();
+        try {
+            boolean ended = managed.awaitTermination(5, TimeUnit.SECONDS);
+            if (!ended) {
+                System.getLogger(GrpcNode.class.getName())
+                        .log(System.Logger.Level.WARNING, "the connection to the node did not close in time");
+            }
+            afterChannel.close();
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+        } catch (Exception e) {
+            throw AtollException.internal("the connection to the node could not be closed", e);
+        }
+    }
+}

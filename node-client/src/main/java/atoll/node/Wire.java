@@ -1,0 +1,282 @@
+package atoll.node;
+
+import atoll.core.BoxId;
+import atoll.core.ContextId;
+import atoll.core.ExecutionId;
+import atoll.core.Language;
+import atoll.core.SandboxId;
+import atoll.core.execution.ExecutionError;
+import atoll.core.execution.ExecutionOutcome.MemoryUse;
+import atoll.core.execution.ExitReason;
+import atoll.core.execution.OutputReader;
+import atoll.core.execution.StandardStream;
+import atoll.core.node.Box;
+import atoll.core.node.BoxSpec;
+import atoll.core.node.BoxState;
+import atoll.core.node.ContextSpec;
+import atoll.core.node.ExecutionSpec;
+import atoll.core.node.Image;
+import atoll.core.node.NodeEvent;
+import atoll.core.node.NodeExecution;
+import atoll.core.node.NodeInfo;
+import atoll.core.sandbox.EndReason;
+import atoll.core.template.Limits;
+import atoll.proto.engine.v1.BoxEndReason;
+import atoll.proto.engine.v1.EngineInfo;
+import atoll.proto.engine.v1.ExecutionRecord;
+import atoll.proto.engine.v1.OutputPiece;
+import atoll.proto.exec.v1.ExecutionEvent;
+import atoll.proto.exec.v1.Finished;
+import atoll.proto.exec.v1.Stream;
+import java.time.Duration;
+import java.time.Instant;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Locale;
+import java.util.Map;
+import java.util.Optional;
+import java.util.OptionalInt;
+import tools.jackson.core.JacksonException;
+import tools.jackson.core.JsonParser;
+import tools.jackson.core.JsonToken;
+import tools.jackson.core.ObjectReadContext;
+import tools.jackson.core.json.JsonFactory;
+
+/** Core's values as the protocol's messages, and back. */
+final class Wire {
+    private static final JsonFactory JSON = new JsonFactory();
+
+    private Wire() {}
+
+    static atoll.proto.exec.v1.Limits limits(Limits limits) {
+        return atoll.proto.exec.v1.Limits.newBuilder()
+                .setMemoryBytes(limits.memoryBytes())
+                .setCpuMillis(limits.cpuMillis())
+                .setDiskBytes(limits.diskBytes())
+                .setMaxProcesses(limits.maxProcesses())
+                .setMaxOpenFiles(limits.maxOpenFiles())
+                .build();
+    }
+
+    static atoll.proto.exec.v1.ContextSpec context(ContextSpec spec) {
+        return atoll.proto.exec.v1.ContextSpec.newBuilder()
+                .setContextId(spec.id().toString())
+                .setLanguage(spec.language().text())
+                .setCwd(spec.cwd())
+                .putAllEnv(spec.env())
+                .build();
+    }
+
+    private static Optional<ContextSpec> context(atoll.proto.exec.v1.ContextSpec spec) {
+        return Language.ofText(spec.getLanguage())
+                .map(language -> new ContextSpec(
+                        ContextId.parse(spec.getContextId()), language, spec.getCwd(), spec.getEnvMap()));
+    }
+
+    static atoll.proto.engine.v1.BoxSpec box(BoxSpec spec) {
+        return atoll.proto.engine.v1.BoxSpec.newBuilder()
+                .setImageDigest(spec.imageDigest())
+                .setLimits(limits(spec.limits()))
+                .addAllWarmContexts(
+                        spec.warmContexts().stream().map(Wire::context).toList())
+                .putAllLabels(spec.labels())
+                .build();
+    }
+
+    static atoll.proto.exec.v1.ExecutionSpec execution(ExecutionSpec spec) {
+        return atoll.proto.exec.v1.ExecutionSpec.newBuilder()
+                .setExecutionId(spec.id().toString())
+                .setContextId(spec.contextId().toString())
+                .setCode(spec.code())
+                .setTimeoutMs((int) Math.min(Integer.MAX_VALUE, spec.timeout().toMillis()))
+                .putAllEnv(spec.env())
+                .build();
+    }
+
+    static NodeInfo info(EngineInfo info) {
+        return new NodeInfo(
+                info.getInstance(),
+                info.getEngineVersion(),
+                info.getRuntimeVersion(),
+                info.getCgroupVersion(),
+                info.getMemoryTotalBytes(),
+                info.getMemoryAvailableBytes(),
+                info.getDiskTotalBytes(),
+                info.getDiskAvailableBytes(),
+                info.getCpus(),
+                info.getBoxes(),
+                Instant.ofEpochMilli(info.getStartedAtUnixMs()),
+                info.getClaimedEpoch(),
+                info.getWarningsList());
+    }
+
+    static Image image(atoll.proto.engine.v1.Image image) {
+        List<Language> languages = new ArrayList<>();
+        image.getLanguagesList().forEach(name -> Language.ofText(name).ifPresent(languages::add));
+        return new Image(
+                image.getName(), image.getDigest(), image.getSizeBytes(), languages, packages(image.getMetadataJson()));
+    }
+
+    /** The object {@code packages} of the metadata, name to version; empty if there is none. */
+    private static Map<String, String> packages(String json) {
+        Map<String, String> packages = new HashMap<>();
+        try (JsonParser parser = JSON.createParser(ObjectReadContext.empty(), json)) {
+            if (parser.nextToken() != JsonToken.START_OBJECT) {
+                return Map.of();
+            }
+            while (parser.nextToken() == JsonToken.PROPERTY_NAME) {
+                boolean wanted = parser.currentName().equals("packages");
+                JsonToken value = parser.nextToken();
+                if (!wanted || value != JsonToken.START_OBJECT) {
+                    parser.skipChildren();
+                    continue;
+                }
+                while (parser.nextToken() == JsonToken.PROPERTY_NAME) {
+                    String name = parser.currentName();
+                    if (parser.nextToken() == JsonToken.VALUE_STRING) {
+                        packages.put(name, parser.getString());
+                    } else {
+                        parser.skipChildren();
+                    }
+                }
+            }
+        } catch (JacksonException e) {
+            System.getLogger(Wire.class.getName())
+                    .log(System.Logger.Level.WARNING, "an image's metadata is no JSON: " + e.getOriginalMessage());
+        }
+        return packages;
+    }
+
+    static Box box(atoll.proto.engine.v1.Box box) {
+        List<ContextSpec> contexts = new ArrayList<>();
+        box.getSpec().getWarmContextsList().forEach(spec -> context(spec).ifPresent(contexts::add));
+        Map<String, String> labels = new HashMap<>(box.getSpec().getLabelsMap());
+        labels.putAll(box.getLabelsMap());
+        BoxState state = switch (box.getState()) {
+            case BOX_STATE_READY -> BoxState.READY;
+            case BOX_STATE_RECONNECTING -> BoxState.RECONNECTING;
+            case BOX_STATE_ENDED -> BoxState.ENDED;
+            case BOX_STATE_DELETED -> BoxState.DELETED;
+            case BOX_STATE_CREATING, BOX_STATE_UNSPECIFIED, UNRECOGNIZED -> BoxState.CREATING;
+        };
+        return new Box(
+                BoxId.parse(box.getBoxId()),
+                state,
+                box.getSandboxId().isEmpty() ? Optional.empty() : Optional.of(SandboxId.parse(box.getSandboxId())),
+                labels,
+                contexts,
+                state.isOver() ? Optional.of(end(box)) : Optional.empty());
+    }
+
+    private static Box.End end(atoll.proto.engine.v1.Box box) {
+        EndReason reason = switch (box.getEndReason()) {
+            case BOX_END_REASON_DELETED -> EndReason.DELETED;
+            case BOX_END_REASON_OUT_OF_MEMORY -> EndReason.OUT_OF_MEMORY;
+            case BOX_END_REASON_START_FAILED -> EndReason.START_FAILED;
+            case BOX_END_REASON_LOST -> EndReason.LOST;
+            case BOX_END_REASON_EXITED, BOX_END_REASON_UNSPECIFIED, UNRECOGNIZED -> EndReason.CRASHED;
+        };
+        String detail = box.getEndDetail();
+        if (box.getEndReason() == BoxEndReason.BOX_END_REASON_OUT_OF_MEMORY && box.getMemoryLimitBytes() > 0) {
+            detail = "It needed more memory than its limit of " + mib(box.getMemoryLimitBytes()) + " (peak "
+                    + mib(box.getMemoryPeakBytes()) + "). " + detail;
+        }
+        return new Box.End(reason, detail.strip(), Instant.ofEpochMilli(box.getEndedAtUnixMs()));
+    }
+
+    private static String mib(long bytes) {
+        return String.format(Locale.ROOT, "%.1f MiB", bytes / 1048576.0);
+    }
+
+    static NodeEvent event(ExecutionEvent event) {
+        long seq = event.getSeq();
+        return switch (event.getEventCase()) {
+            case STARTED ->
+                new NodeEvent.Started(
+                        seq, Instant.ofEpochMilli(event.getStarted().getAtUnixMs()));
+            case OUTPUT ->
+                new NodeEvent.Output(
+                        seq,
+                        stream(event.getOutput().getStream()),
+                        event.getOutput().getOffset(),
+                        event.getOutput().getData().asReadOnlyByteBuffer());
+            case RESULT ->
+                new NodeEvent.Result(
+                        seq,
+                        Bundles.result(
+                                event.getResult().getMain(),
+                                event.getResult().getDataJson(),
+                                event.getResult().getTruncatedBytes()));
+            case GAP ->
+                new NodeEvent.Gap(
+                        seq,
+                        stream(event.getGap().getStream()),
+                        event.getGap().getOffset(),
+                        event.getGap().getBytes());
+            case FINISHED -> new NodeEvent.Finished(seq, finish(event.getFinished()));
+            // Something that a newer engine says: it has its place in the order, and nothing else to tell this server.
+            case EVENT_NOT_SET -> new NodeEvent.Started(seq, Instant.EPOCH);
+        };
+    }
+
+    private static StandardStream stream(Stream stream) {
+        return stream == Stream.STREAM_STDERR ? StandardStream.STDERR : StandardStream.STDOUT;
+    }
+
+    static Stream stream(StandardStream stream) {
+        return switch (stream) {
+            case STDOUT -> Stream.STREAM_STDOUT;
+            case STDERR -> Stream.STREAM_STDERR;
+        };
+    }
+
+    private static NodeEvent.Finish finish(Finished f) {
+        ExitReason reason = switch (f.getReason()) {
+            case EXIT_REASON_COMPLETED -> ExitReason.COMPLETED;
+            case EXIT_REASON_ERROR -> ExitReason.ERROR;
+            case EXIT_REASON_EXITED -> ExitReason.EXITED;
+            case EXIT_REASON_TIMEOUT -> ExitReason.TIMEOUT;
+            case EXIT_REASON_INTERRUPTED -> ExitReason.INTERRUPTED;
+            case EXIT_REASON_OUT_OF_MEMORY -> ExitReason.OUT_OF_MEMORY;
+            case EXIT_REASON_KERNEL_DIED -> ExitReason.KERNEL_DIED;
+            case EXIT_REASON_SANDBOX_ENDED -> ExitReason.SANDBOX_ENDED;
+            case EXIT_REASON_LOST, EXIT_REASON_UNSPECIFIED, UNRECOGNIZED -> ExitReason.LOST;
+        };
+        boolean exits = reason == ExitReason.EXITED || (reason == ExitReason.KERNEL_DIED && f.getSignal() == 0);
+        return new NodeEvent.Finish(
+                reason,
+                f.hasError()
+                        ? Optional.of(new ExecutionError(
+                                f.getError().getName(),
+                                f.getError().getMessage(),
+                                f.getError().getTraceback()))
+                        : Optional.empty(),
+                exits ? OptionalInt.of(f.getExitCode()) : OptionalInt.empty(),
+                f.getSignal() != 0 ? OptionalInt.of(f.getSignal()) : OptionalInt.empty(),
+                f.getStateKept(),
+                f.getDetail(),
+                Instant.ofEpochMilli(f.getStartedAtUnixMs()),
+                Duration.ofNanos(f.getDurationUs() * 1000),
+                f.getStdoutBytes(),
+                f.getStderrBytes(),
+                reason == ExitReason.OUT_OF_MEMORY
+                        ? Optional.of(new MemoryUse(f.getMemoryLimitBytes(), f.getMemoryPeakBytes()))
+                        : Optional.empty());
+    }
+
+    static NodeExecution execution(ExecutionRecord record) {
+        return new NodeExecution(
+                ExecutionId.parse(record.getExecutionId()),
+                BoxId.parse(record.getBoxId()),
+                ContextId.parse(record.getContextId()),
+                record.getSandboxId().isEmpty()
+                        ? Optional.empty()
+                        : Optional.of(SandboxId.parse(record.getSandboxId())),
+                record.getRunning());
+    }
+
+    static OutputReader.Piece piece(OutputPiece piece) {
+        return new OutputReader.Piece(piece.getOffset(), piece.getData().asReadOnlyByteBuffer(), piece.getGapBytes());
+    }
+}
