@@ -1,5 +1,6 @@
 """`!`, `%` and `%%`, and that valid Python is never taken for one."""
 import os
+import zipfile
 
 import pytest
 
@@ -74,13 +75,15 @@ def test_writefile_cells(kernel, tmp_path):
 
 
 def test_pip_installs_a_package_that_the_next_line_imports(kernel, tmp_path):
-    package = tmp_path / "package"
-    package.mkdir()
-    (package / "setup.py").write_text("from setuptools import setup\nsetup(name='atoll-kernel-probe', version='1', py_modules=['atoll_kernel_probe'])\n")
-    (package / "atoll_kernel_probe.py").write_text("answer = 42\n")
-    target = tmp_path / "site"
-    outcome = kernel.run("import sys; sys.path.append(%r)\n%%pip --version" % str(target))
-    assert outcome.out.startswith("pip ")
+    wheel = tmp_path / "atoll_kernel_probe-1-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("atoll_kernel_probe.py", "answer = 42\n")
+        archive.writestr("atoll_kernel_probe-1.dist-info/METADATA", "Metadata-Version: 2.1\nName: atoll-kernel-probe\nVersion: 1\n")
+        archive.writestr("atoll_kernel_probe-1.dist-info/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr("atoll_kernel_probe-1.dist-info/RECORD", "")
+    kernel.run("import sys, os\nos.mkdir('site'); sys.path.append(os.path.abspath('site'))\ntry:\n    import atoll_kernel_probe\nexcept ImportError: pass")
+    outcome = kernel.run("%%pip install --no-index --target site %s\nimport atoll_kernel_probe\natoll_kernel_probe.answer" % wheel)
+    assert outcome.value == "42" and "Successfully installed" in outcome.out
     assert kernel.run("%pip").error["name"] == "UsageError"
     assert "No matching" in kernel.run("%pip install --no-index atoll-kernel-no-such-package").err
 
