@@ -117,7 +117,9 @@ func (o options) socket() string { return filepath.Join(o.run, "engine.sock") }
 
 func (o options) netns() string { return filepath.Join(o.run, "netns") }
 
-// lock makes sure that one engine at a time works on a data folder.
+// lock makes sure that one engine at a time works on a data folder. It is a lock
+// of the process: one of the open file would live on in a child that was
+// forked, and not yet executed, when its engine was killed.
 func lock(dir string) (*os.File, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -126,11 +128,21 @@ func lock(dir string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return nil, errors.Join(fmt.Errorf("another engine works on %s: %w", dir, err), f.Close())
+	deadline := time.Now().Add(lockPatience)
+	for {
+		err := unix.FcntlFlock(f.Fd(), unix.F_SETLK, &unix.Flock_t{Type: unix.F_WRLCK})
+		if err == nil {
+			return f, nil
+		}
+		if time.Now().After(deadline) {
+			return nil, errors.Join(fmt.Errorf("another engine works on %s: %w", dir, err), f.Close())
+		}
+		time.Sleep(10 * time.Millisecond)
 	}
-	return f, nil
 }
+
+// lockPatience is for an engine that has just been killed and is not quite dead.
+const lockPatience = time.Second
 
 func serve(o options, logger *slog.Logger) error {
 	started := time.Now()

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime"
 	"sync"
 	"syscall"
 	"time"
@@ -26,6 +27,9 @@ const unclaimedKept = 1024
 
 // Reaper collects every child that ends.
 type Reaper struct {
+	// forks are executed by one thread that lives as long as the process.
+	forks chan func()
+
 	// Starting holds this for reading, reaping for writing: so no child is reaped
 	// between its start and the registration of who waits for it.
 	starting sync.RWMutex
@@ -42,7 +46,14 @@ func Start() (*Reaper, error) {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return nil, fmt.Errorf("becoming a sub-reaper: %w", err)
 	}
-	r := &Reaper{waiting: map[int]chan unix.WaitStatus{}, unclaimed: map[int]unix.WaitStatus{}}
+	r := &Reaper{forks: make(chan func()), waiting: map[int]chan unix.WaitStatus{}, unclaimed: map[int]unix.WaitStatus{}}
+	go func() {
+		// The parent-death signal is about the thread that forked.
+		runtime.LockOSThread()
+		for fork := range r.forks {
+			fork()
+		}
+	}()
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, unix.SIGCHLD)
 	go func() {
@@ -116,6 +127,27 @@ type Command struct {
 	Files []*os.File
 }
 
+func (r *Reaper) fork(command Command, files []uintptr) (pid int, status <-chan unix.WaitStatus, err error) {
+	done := make(chan struct{})
+	r.forks <- func() {
+		defer close(done)
+		r.starting.RLock()
+		defer r.starting.RUnlock()
+		pid, err = syscall.ForkExec(command.Path, append([]string{command.Path}, command.Args...), &syscall.ProcAttr{
+			Dir: command.Dir, Env: command.Env, Files: files,
+			// Own session: a Ctrl-C in the engine's terminal is not for the sandboxes.
+			// It dies with us: else it could go on making a sandbox after the next engine
+			// has cleaned up.
+			Sys: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL},
+		})
+		if err == nil {
+			status = r.Status(pid)
+		}
+	}
+	<-done
+	return pid, status, err
+}
+
 // Run starts a command and waits for its end; when ctx ends it is killed.
 func (r *Reaper) Run(ctx context.Context, command Command) (unix.WaitStatus, error) {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
@@ -130,18 +162,10 @@ func (r *Reaper) Run(ctx context.Context, command Command) (unix.WaitStatus, err
 		}
 		files[i] = f.Fd()
 	}
-	r.starting.RLock()
-	pid, err := syscall.ForkExec(command.Path, append([]string{command.Path}, command.Args...), &syscall.ProcAttr{
-		Dir: command.Dir, Env: command.Env, Files: files,
-		// Own session: a Ctrl-C in the engine's terminal is not for the sandboxes.
-		Sys: &syscall.SysProcAttr{Setsid: true},
-	})
+	pid, status, err := r.fork(command, files)
 	if err != nil {
-		r.starting.RUnlock()
 		return 0, fmt.Errorf("starting %s: %w", command.Path, err)
 	}
-	status := r.Status(pid)
-	r.starting.RUnlock()
 	select {
 	case s := <-status:
 		return s, nil

@@ -18,11 +18,14 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 
 	"atoll/node/gen/enginev1"
 	"atoll/node/gen/execv1"
+	"atoll/node/internal/cgroup"
 	"atoll/node/internal/engine"
 )
 
@@ -171,7 +174,12 @@ func (e *Engine) Launch() {
 	e.epoch++
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	if _, err := e.Claim(ctx, &enginev1.ClaimRequest{Epoch: e.epoch}); err != nil {
+	_, err := e.Claim(ctx, &enginev1.ClaimRequest{Epoch: e.epoch})
+	for status.Code(err) == codes.Unavailable {
+		// Sent over the connection to the process before, which has just been found dead.
+		_, err = e.Claim(ctx, &enginev1.ClaimRequest{Epoch: e.epoch})
+	}
+	if err != nil {
 		e.t.Fatalf("the engine does not answer: %v\n%s", err, e.log.String())
 	}
 }
@@ -278,7 +286,36 @@ func (e *Engine) Python(ctx context.Context) *Sandbox {
 	if _, err := e.AssignBox(ctx, &enginev1.AssignBoxRequest{BoxId: request.GetBoxId(), SandboxId: NewID("sb-exec"), Hostname: "box"}); err != nil {
 		e.t.Fatal(err)
 	}
+	return e.Sandbox(request)
+}
+
+// Sandbox of a box that was made by a request.
+func (e *Engine) Sandbox(request *enginev1.CreateBoxRequest) *Sandbox {
 	return &Sandbox{e: e, Box: request.GetBoxId(), Context: request.GetSpec().GetWarmContexts()[0].GetContextId()}
+}
+
+// Plain is a client that adds no epoch of its own.
+func (e *Engine) Plain() enginev1.EngineClient {
+	conn, err := grpc.NewClient("unix://"+filepath.Join(e.Run, "engine.sock"), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	e.t.Cleanup(func() { conn.Close() })
+	return enginev1.NewEngineClient(conn)
+}
+
+// CPUOf reads how much CPU time a box has used, from the host's side.
+func (e *Engine) CPUOf(box string) time.Duration {
+	e.t.Helper()
+	groups, err := cgroup.Detect(cgroup.Root, e.Instance)
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	usage, err := groups.Open(box).Usage()
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	return usage.CPU
 }
 
 // Result is all that one execution said.
@@ -354,10 +391,16 @@ func (s *Sandbox) TryRun(ctx context.Context, code string) (*Result, error) {
 	return r, err
 }
 
+// Remove deletes a box.
+func (e *Engine) Remove(ctx context.Context, box string) error {
+	_, err := e.DeleteBox(ctx, &enginev1.BoxRequest{BoxId: box})
+	return err
+}
+
 // Delete deletes the box.
 func (s *Sandbox) Delete(ctx context.Context) {
 	s.e.t.Helper()
-	if _, err := s.e.DeleteBox(ctx, &enginev1.BoxRequest{BoxId: s.Box}); err != nil {
+	if err := s.e.Remove(ctx, s.Box); err != nil {
 		s.e.t.Fatal(err)
 	}
 }
