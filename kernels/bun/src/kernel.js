@@ -17,7 +17,7 @@ import { installModules, importModule } from "./modules.js";
 import { installOutput, resetStreams, setRoute, warmOutput, write, writeLate } from "./output.js";
 import { installRandom, reseed } from "./random.js";
 import { steady } from "./intrinsics.js";
-import { CellSyntaxError, rewrite } from "./rewrite.js";
+import { CellSyntaxError, rewrite, rewriteTranspiled } from "./rewrite.js";
 import { keepSigintWatched, signalsSeen, watchAgain } from "./sigint.js";
 
 const LONGEST_STRIDE = 512;
@@ -83,7 +83,7 @@ function execute({ id, code, silent }) {
   guard();
   let program;
   try {
-    program = steady(() => rewrite(code));
+    program = steady(() => prepare(code, file));
   } catch (error) {
     if (error instanceof CellSyntaxError) settle(cell, { status: "error", error: steady(() => describeSyntax(file, code, error)) });
     else fail(cell, error);
@@ -91,22 +91,40 @@ function execute({ id, code, silent }) {
   }
   remember(file, code, program);
   withContext(cell, () => {
-    if (program.imports.length === 0) return start(cell, file, program);
+    if (program.imports.length === 0) return start(cell, program);
     then(
       loadImports(file, program, code),
-      () => cell.outcome ?? start(cell, file, program),
+      () => cell.outcome ?? start(cell, program),
       (error) => fail(cell, error),
     );
   });
 }
 
-function start(cell, file, program) {
+function prepare(code, file) {
+  let program = rewrite(code);
+  try {
+    return compiled(program, file);
+  } catch (error) {
+    if (!isNativeError(error) || error.name !== "SyntaxError") throw error;
+    // Our rewriting and the engine disagree about this text; Bun's own reading of it decides.
+    return compiled(rewriteTranspiled(code, error), file);
+  }
+}
+
+function compiled(program, file) {
+  if (program.hoisted !== undefined) program.hoistedScript = compile(program.hoisted, file);
+  program.script = compile(program.body, file);
+  program.hoisted = program.body = undefined;
+  return program;
+}
+
+function start(cell, program) {
   try {
     declare(program);
     isInside = true;
     pending = () => {
-      if (program.hoisted !== undefined) call(run, compile(program.hoisted, file));
-      const value = call(run, compile(program.body, file));
+      if (program.hoistedScript) call(run, program.hoistedScript);
+      const value = call(run, program.script);
       if (program.isAsync) await_(cell, value, (box) => show(cell, box === undefined ? undefined : box[0], box !== undefined));
       else if (program.shown && isPromise(value)) await_(cell, value, (result) => show(cell, result, true));
       else show(cell, value, program.shown);

@@ -102,7 +102,8 @@ function rewriteObject(code, start) {
   }
 }
 
-function rewriteTranspiled(code, error) {
+/** The same by way of Bun's transpiler, for what the parser here does not know. `error` is what it said. */
+export function rewriteTranspiled(code, error) {
   let failure;
   for (const loader of ["ts", "tsx"]) {
     let plain;
@@ -123,7 +124,7 @@ function rewriteTranspiled(code, error) {
   const first = failure?.errors?.[0] ?? failure;
   const position = first?.position;
   if (position?.line > 0) throw new CellSyntaxError(String(first.message), position.line, position.column);
-  const at = error.loc ?? { line: 1, column: 0 };
+  const at = error.loc ?? { line: error.line ?? 1, column: 0 };
   throw new CellSyntaxError(String(error.message).replace(/ \(\d+:\d+\)$/, ""), at.line, at.column + 1);
 }
 
@@ -153,6 +154,7 @@ class Rewriter {
     const code = this.code;
     this.collectUses = /\bimport\b/.test(code);
     if (this.collectUses) this.used = new Set();
+    if (code.startsWith("#!")) this.blank(0, /$/m.exec(code).index);
     const parser = new this.parser(OPTIONS, code);
     parser.onStatement = (node) => this.statement(node);
     parser.parse();
@@ -533,6 +535,7 @@ class Rewriter {
     if (node.abstract || node.declare || (!isField && node.value.type !== "FunctionExpression")) return this.blank(node.start, node.end);
     const head = code.slice(node.start, node.key.start);
     if (head) for (const match of head.matchAll(/\b(?:public|private|protected|readonly|override)\b/g)) this.blank(node.start + match.index, node.start + match.index + match[0].length);
+    if (node.typeParameters) this.blank(node.typeParameters.start, node.typeParameters.end);
     if (node.computed) this.walk(node.key, true);
     if (node.optional || node.definite) {
       const stop = node.typeAnnotation?.start ?? node.value?.start ?? node.end;

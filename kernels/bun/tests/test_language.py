@@ -81,6 +81,8 @@ def test_a_failed_cell_keeps_the_old_value(shared):
         ("const React = { createElement: (t: string) => t }; <b>x</b>", "'b'"),
         ("{ using r = { [Symbol.dispose]() {} }; }\n1", "1"),
         ("declare const outside: number; declare function nothing(): void; 1", "1"),
+        ("class G<T> { static of<T>(x: T) { return x } get<U = string>(x?: U): U { return x! } async *each<V>(v: V) {} }\nG.of<number>(1) + new G().get(2)", "3"),
+        ("const arrow = (a: number): Promise<\n  number\n> => Promise.resolve(a)\narrow(8)", "8"),
         ("let value1 = 5 as const\n;[value1].length", "1"),
     ],
 )
@@ -114,6 +116,7 @@ def test_typescript_and_newer_syntax(shared, code, wanted):
         ("this === globalThis", "true"),
         ("await 0; this === globalThis", "true"),
         ("#!/usr/bin/env bun\n1", "1"),
+        ("#!/usr/bin/env bun\nawait 2", "2"),
         ("'use strict'; const strict1 = 1; strict1", "1"),
         ("x0 = 1; with ({ x0: 2 }) { var w0 = x0 }\nw0", "2"),
         ("", None),
