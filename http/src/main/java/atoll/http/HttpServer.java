@@ -2,7 +2,9 @@ package atoll.http;
 
 import java.io.IOException;
 import java.net.BindException;
+import java.net.InetSocketAddress;
 import java.nio.ByteBuffer;
+import java.nio.channels.ServerSocketChannel;
 import java.util.HexFormat;
 import java.util.Map;
 import java.util.Optional;
@@ -45,6 +47,7 @@ import org.slf4j.LoggerFactory;
 public final class HttpServer implements AutoCloseable {
     static final String REQUEST_ID = "X-Request-Id";
     private static final Logger LOG = LoggerFactory.getLogger(HttpServer.class);
+    private static final int ACCEPT_QUEUE = 1024;
     private static final int HTTP2_STREAMS = 256;
     private static final HttpField[] SECURITY_HEADERS = {
         new PreEncodedHttpField(HttpHeader.CACHE_CONTROL, "no-store"),
@@ -75,10 +78,8 @@ public final class HttpServer implements AutoCloseable {
         http2.setMaxConcurrentStreams(HTTP2_STREAMS);
         http2.setStreamIdleTimeout(0);
         connector = new ServerConnector(server, 1, 1, new HttpConnectionFactory(http), http2);
-        connector.setHost(config.host());
-        connector.setPort(config.port());
         connector.setIdleTimeout(config.idleTimeout().toMillis());
-        connector.setAcceptQueueSize(1024);
+        connector.setAcceptQueueSize(ACCEPT_QUEUE);
         connector.addBean(
                 new SlowHeaders(connector.getScheduler(), config.headerTimeout().toNanos()));
         server.addConnector(connector);
@@ -105,18 +106,29 @@ public final class HttpServer implements AutoCloseable {
     }
 
     /**
-     * Listens from here on.
+     * Takes the port, so that whoever starts us can tell that it is free before starting anything else. Connections wait until {@link #start}.
      *
      * @throws BindException when the port is taken
      */
-    public void start() throws IOException {
+    public static ServerSocketChannel bind(HttpServerConfig config) throws IOException {
+        ServerSocketChannel channel = ServerSocketChannel.open();
         try {
-            connector.open();
+            channel.bind(new InetSocketAddress(config.host(), config.port()), ACCEPT_QUEUE);
+            return channel;
+        } catch (IOException | RuntimeException e) {
+            channel.close();
+            throw e;
+        }
+    }
+
+    /** Answers from here on; the channel is the server's now. */
+    public void start(ServerSocketChannel bound) throws IOException {
+        try {
+            connector.open(bound);
             server.start();
-        } catch (IOException e) {
+        } catch (IOException | RuntimeException e) {
             close();
-            // Jetty wraps it, and whoever starts us wants to say what the matter is.
-            throw e.getCause() instanceof BindException taken ? taken : e;
+            throw e;
         } catch (Exception e) {
             close();
             throw new IllegalStateException("the HTTP server did not start", e);

@@ -29,6 +29,7 @@ import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.EnumSource;
 import org.junit.jupiter.params.provider.ValueSource;
 import tools.jackson.databind.JsonNode;
@@ -42,9 +43,16 @@ class HttpServerTest {
 
     @BeforeEach
     void start() throws IOException {
+        var auth = new KeyAuth<String>(key -> {
+            if (!key.equals("good")) {
+                throw new HttpFailure(new ErrorReply(401, "unauthenticated", "unknown key", "", ""));
+            }
+            return "the caller";
+        });
         server = TestServer.start(RouteTable.builder()
                 .post("/echo", exchange -> exchange.json(200, exchange.readJson()))
                 .get("/hello/{name}", exchange -> exchange.json(200, Map.of("hello", exchange.path("name"))))
+                .get("/guarded", auth.guard((exchange, caller) -> exchange.json(200, caller)))
                 .get("/broken", exchange -> {
                     throw new IllegalStateException("a defect");
                 })
@@ -76,6 +84,35 @@ class HttpServerTest {
         release.countDown();
         client.close();
         server.close();
+    }
+
+    @ParameterizedTest
+    @CsvSource({"Authorization, Bearer good", "authorization, bearer good", "X-API-Key, good"})
+    void a_known_key_is_let_through(String header, String value) throws Exception {
+        HttpRequest request = HttpRequest.newBuilder(URI.create(server.url() + "/guarded"))
+                .header(header, value)
+                .build();
+        assertThat(client.send(request, BodyHandlers.ofString()).body()).isEqualTo("\"the caller\"");
+    }
+
+    @ParameterizedTest
+    @CsvSource({
+        "Authorization, Bearer bad",
+        "Authorization, Basic Z29vZA==",
+        "X-API-Key, bad",
+        "X-Other, good",
+        "Authorization, Bearer"
+    })
+    void other_keys_and_none_are_401(String header, String value) throws Exception {
+        HttpRequest request = HttpRequest.newBuilder(URI.create(server.url() + "/guarded"))
+                .header(header, value)
+                .build();
+        HttpResponse<String> response = client.send(request, BodyHandlers.ofString());
+        assertError(response, 401, "unauthenticated");
+        assertThat(response.headers().firstValue("www-authenticate"))
+                .get()
+                .asString()
+                .startsWith("Bearer");
     }
 
     @ParameterizedTest
@@ -283,13 +320,8 @@ class HttpServerTest {
 
     @Test
     void a_port_that_is_taken_is_said_at_start() {
-        var second = new HttpServer(
-                TestServer.CONFIG.listeningOn("127.0.0.1", server.port()),
-                RouteTable.builder().build(),
-                failure -> Optional.empty(),
-                RequestObserver.NONE,
-                Optional.empty());
-        assertThatThrownBy(second::start).isInstanceOf(BindException.class);
+        HttpServerConfig same = TestServer.CONFIG.listeningOn("127.0.0.1", server.port());
+        assertThatThrownBy(() -> HttpServer.bind(same)).isInstanceOf(BindException.class);
     }
 
     @Test
@@ -304,7 +336,7 @@ class HttpServerTest {
                         failure -> Optional.empty(),
                         RequestObserver.NONE,
                         Optional.of(log))) {
-            logged.start();
+            logged.start(HttpServer.bind(TestServer.CONFIG));
             URI address = URI.create("http://127.0.0.1:%d/x?key=secret".formatted(logged.port()));
             client.send(HttpRequest.newBuilder(address).build(), BodyHandlers.ofString());
             assertThat(lines.poll(10, TimeUnit.SECONDS))

@@ -21,7 +21,7 @@ final class TestServer implements AutoCloseable {
     static TestServer start(RouteTable routes) throws IOException {
         var server =
                 new HttpServer(CONFIG, routes, failure -> Optional.empty(), RequestObserver.NONE, Optional.empty());
-        server.start();
+        server.start(HttpServer.bind(CONFIG));
         return new TestServer(server);
     }
 

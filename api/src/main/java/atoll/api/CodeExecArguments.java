@@ -1,0 +1,82 @@
+package atoll.api;
+
+import atoll.core.AtollException;
+import atoll.core.ContextId;
+import atoll.core.ErrorCode;
+import atoll.core.SandboxId;
+import atoll.core.execution.CodeExecRequest;
+import java.nio.charset.StandardCharsets;
+import java.util.Optional;
+import java.util.Set;
+import java.util.function.Function;
+import tools.jackson.databind.JsonNode;
+
+/** The arguments of {@code code_exec}, as they come by HTTP and by MCP. */
+final class CodeExecArguments {
+    /** {@code tool} is what an agent's tool call carries along; it must be ours if it is there. */
+    private static final Set<String> BY_HTTP = Set.of(
+            "tool", "code", "template", "language", "sandbox_id", "context_id", "timeout_seconds", "env", "stream");
+
+    private static final Set<String> BY_TOOL =
+            Set.of("code", "template", "language", "sandbox_id", "context_id", "timeout_seconds", "env");
+
+    private final Fields fields;
+
+    private CodeExecArguments(Fields fields) {
+        this.fields = fields;
+    }
+
+    static CodeExecArguments byHttp(JsonNode body) {
+        return new CodeExecArguments(new Fields(body, BY_HTTP));
+    }
+
+    static CodeExecArguments byTool(JsonNode arguments) {
+        return new CodeExecArguments(new Fields(arguments, BY_TOOL));
+    }
+
+    boolean stream() {
+        return fields.flag("stream");
+    }
+
+    CodeExecRequest request(Optional<String> idempotencyKey) {
+        fields.text("tool").ifPresent(tool -> {
+            if (!tool.equals("code_exec")) {
+                throw AtollException.invalid(
+                        "tool: \"%s\" (expected: \"code_exec\")".formatted(tool), "Leave it out, or name code_exec.");
+            }
+        });
+        String code = fields.requiredText("code");
+        if (code.length() > CodeExecRequest.MAX_CODE_BYTES / 4 && utf8Length(code) > CodeExecRequest.MAX_CODE_BYTES) {
+            throw new AtollException(
+                    ErrorCode.REQUEST_TOO_LARGE,
+                    "code: %d bytes (expected: at most %d)".formatted(utf8Length(code), CodeExecRequest.MAX_CODE_BYTES),
+                    "",
+                    "Put large data into a file of the sandbox and read it from there.");
+        }
+        return new CodeExecRequest(
+                code,
+                fields.text("template"),
+                fields.text("language"),
+                id("sandbox_id", SandboxId::parse),
+                id("context_id", ContextId::parse),
+                fields.seconds("timeout_seconds"),
+                fields.texts("env"),
+                idempotencyKey);
+    }
+
+    private static long utf8Length(String text) {
+        return text.getBytes(StandardCharsets.UTF_8).length;
+    }
+
+    /** What is no id at all is a mistake in the request, other than an id of something that is not there. */
+    private <T> Optional<T> id(String name, Function<String, T> parse) {
+        return fields.text(name).map(text -> {
+            try {
+                return parse.apply(text);
+            } catch (AtollException e) {
+                throw new AtollException(
+                        ErrorCode.INVALID_REQUEST, name + ": " + e.message(), e.reason(), e.remediation());
+            }
+        });
+    }
+}

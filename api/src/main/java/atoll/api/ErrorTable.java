@@ -1,0 +1,45 @@
+package atoll.api;
+
+import atoll.core.AtollException;
+import atoll.core.ErrorCode;
+import atoll.http.ErrorReply;
+import java.util.Locale;
+import java.util.Optional;
+
+/** Core's errors as HTTP answers. */
+final class ErrorTable {
+    private ErrorTable() {}
+
+    static Optional<ErrorReply> map(Throwable failure) {
+        return failure instanceof AtollException known ? Optional.of(reply(known)) : Optional.empty();
+    }
+
+    static ErrorReply reply(AtollException failure) {
+        return new ErrorReply(
+                status(failure.code()),
+                code(failure.code()),
+                failure.message(),
+                failure.reason(),
+                failure.remediation());
+    }
+
+    static String code(ErrorCode code) {
+        return code.name().toLowerCase(Locale.ROOT);
+    }
+
+    static int status(ErrorCode code) {
+        return switch (code) {
+            case INVALID_REQUEST, LANGUAGE_NOT_FOUND, LANGUAGE_UNAVAILABLE -> 400;
+            case UNAUTHENTICATED -> 401;
+            case FORBIDDEN -> 403;
+            case NOT_FOUND, SANDBOX_NOT_FOUND, TEMPLATE_NOT_FOUND, CONTEXT_NOT_FOUND, EXECUTION_NOT_FOUND -> 404;
+            case CONFLICT -> 409;
+            case SANDBOX_ENDED, OUTPUT_EXPIRED -> 410;
+            case REQUEST_TOO_LARGE -> 413;
+            case TOO_MANY_REQUESTS, QUOTA_EXCEEDED -> 429;
+            case SANDBOX_START_FAILED, INTERNAL -> 500;
+            case NODE_FULL, NODE_UNAVAILABLE, IMAGE_UNAVAILABLE, SHUTTING_DOWN -> 503;
+            case DISK_FULL -> 507;
+        };
+    }
+}

@@ -1,0 +1,136 @@
+package atoll.api;
+
+import atoll.core.AtollException;
+import java.time.Duration;
+import java.util.LinkedHashMap;
+import java.util.Map;
+import java.util.Optional;
+import java.util.Set;
+import java.util.TreeSet;
+import tools.jackson.databind.JsonNode;
+
+/**
+ * The fields of a caller's JSON object. Strict: a field that is not known is refused, since a misspelt {@code sandbox_id} that is ignored would run the code in
+ * another sandbox and lose the caller's state without a word.
+ */
+final class Fields {
+    private final JsonNode object;
+
+    Fields(JsonNode node, Set<String> known) {
+        if (!node.isObject()) {
+            throw AtollException.invalid(
+                    "the request is %s (expected: an object)".formatted(typeOf(node)), "Send a JSON object.");
+        }
+        this.object = node;
+        for (String name : node.propertyNames()) {
+            if (!known.contains(name)) {
+                throw AtollException.invalid(
+                        "unknown field \"%s\"".formatted(shortened(name)),
+                        "Known fields are " + String.join(", ", new TreeSet<>(known)) + ".");
+            }
+        }
+    }
+
+    String requiredText(String name) {
+        return text(name)
+                .orElseThrow(() -> AtollException.invalid(
+                        name + " is missing (expected: a string)", "Send " + name + " in the request."));
+    }
+
+    Optional<String> text(String name) {
+        JsonNode value = object.get(name);
+        if (value == null || value.isNull()) {
+            return Optional.empty();
+        }
+        if (!value.isString()) {
+            throw wrongType(name, value, "a string");
+        }
+        return Optional.of(wellFormed(name, value.stringValue()));
+    }
+
+    boolean flag(String name) {
+        JsonNode value = object.get(name);
+        if (value == null || value.isNull()) {
+            return false;
+        }
+        if (!value.isBoolean()) {
+            throw wrongType(name, value, "true or false");
+        }
+        return value.booleanValue();
+    }
+
+    Optional<Duration> seconds(String name) {
+        JsonNode value = object.get(name);
+        if (value == null || value.isNull()) {
+            return Optional.empty();
+        }
+        if (!value.isNumber()) {
+            throw wrongType(name, value, "a number of seconds");
+        }
+        double seconds = value.doubleValue();
+        if (!(seconds >= 0.001 && seconds <= 1e7)) {
+            throw AtollException.invalid(
+                    "%s: %s (expected: 0.001 to 10000000)".formatted(name, shortened(value.toString())),
+                    "Correct the value.");
+        }
+        return Optional.of(Duration.ofMillis(Math.round(seconds * 1000)));
+    }
+
+    Map<String, String> texts(String name) {
+        JsonNode value = object.get(name);
+        if (value == null || value.isNull()) {
+            return Map.of();
+        }
+        if (!value.isObject()) {
+            throw wrongType(name, value, "an object of strings");
+        }
+        var texts = new LinkedHashMap<String, String>();
+        for (Map.Entry<String, JsonNode> entry : value.properties()) {
+            if (!entry.getValue().isString()) {
+                throw wrongType(name + "." + shortened(entry.getKey()), entry.getValue(), "a string");
+            }
+            texts.put(
+                    wellFormed(name, entry.getKey()),
+                    wellFormed(name, entry.getValue().stringValue()));
+        }
+        return texts;
+    }
+
+    /** JSON can spell half a surrogate pair, which no UTF-8 can carry on. */
+    private static String wellFormed(String name, String text) {
+        for (int i = 0; i < text.length(); i++) {
+            char c = text.charAt(i);
+            if (!Character.isSurrogate(c)) {
+                continue;
+            }
+            if (Character.isHighSurrogate(c) && i + 1 < text.length() && Character.isLowSurrogate(text.charAt(i + 1))) {
+                i++;
+                continue;
+            }
+            throw AtollException.invalid(
+                    "%s: half a surrogate pair at character %d (expected: valid Unicode)".formatted(name, i),
+                    "Send whole characters.");
+        }
+        return text;
+    }
+
+    private static AtollException wrongType(String name, JsonNode value, String wanted) {
+        return AtollException.invalid(
+                "%s: %s (expected: %s)".formatted(name, typeOf(value), wanted), "Correct the type of the field.");
+    }
+
+    private static String typeOf(JsonNode value) {
+        return switch (value.getNodeType()) {
+            case ARRAY -> "an array";
+            case BINARY, STRING -> "a string";
+            case BOOLEAN -> "a boolean";
+            case NULL, MISSING -> "null";
+            case NUMBER -> "a number";
+            case OBJECT, POJO -> "an object";
+        };
+    }
+
+    private static String shortened(String text) {
+        return text.length() > 64 ? text.substring(0, 64) + "…" : text;
+    }
+}

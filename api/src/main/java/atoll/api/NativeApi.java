@@ -1,0 +1,96 @@
+package atoll.api;
+
+import atoll.core.Atoll;
+import atoll.core.Caller;
+import atoll.core.Scope;
+import atoll.core.ServerStatus;
+import atoll.http.ErrorMapping;
+import atoll.http.Exchange;
+import atoll.http.KeyAuth;
+import atoll.http.RouteTable;
+import java.io.IOException;
+import java.io.InputStream;
+import java.io.UncheckedIOException;
+import java.nio.charset.StandardCharsets;
+import java.util.Map;
+import java.util.function.Supplier;
+
+/** The route table of the native API, over core. What is guarded asks for an API key. */
+public final class NativeApi {
+    private NativeApi() {}
+
+    /** Core's errors as answers, for the HTTP server. */
+    public static ErrorMapping errors() {
+        return ErrorTable::map;
+    }
+
+    /** Adds all routes. */
+    public static void addTo(RouteTable.Builder routes, Atoll atoll, PrometheusMetrics metrics, String version) {
+        var auth = new KeyAuth<Caller>(atoll.keys()::authenticate);
+        var codeExec = new CodeExecApi(atoll.codeExecution());
+        var executions = new ExecutionsApi(atoll.executions());
+        var sandboxes = new SandboxesApi(atoll.sandboxes());
+        var templates = new TemplatesApi(atoll.templates());
+        Supplier<ServerStatus> status = atoll::status;
+        var health = new HealthApi(status, version);
+
+        routes.post("/v1/code_exec", auth.guard(codeExec::codeExec))
+                .get("/v1/executions", auth.guard(executions::list))
+                .get("/v1/executions/{execution_id}", auth.guard(executions::get))
+                .get("/v1/executions/{execution_id}/events", auth.guard(executions::events))
+                .get("/v1/executions/{execution_id}/output", auth.guard(executions::output))
+                .post("/v1/executions/{execution_id}:interrupt", auth.guard(executions::interrupt))
+                .get("/v1/sandboxes", auth.guard(sandboxes::list))
+                .post("/v1/sandboxes", auth.guard(sandboxes::create))
+                .get("/v1/sandboxes/{sandbox_id}", auth.guard(sandboxes::get))
+                .delete("/v1/sandboxes/{sandbox_id}", auth.guard(sandboxes::delete))
+                .get("/v1/sandboxes/{sandbox_id}/contexts", auth.guard(sandboxes::contexts))
+                .get("/v1/templates", auth.guard(templates::list))
+                .get("/v1/templates/{template_id}", auth.guard(templates::get))
+                .get("/metrics", auth.guard((exchange, caller) -> {
+                    caller.require(Scope.READ);
+                    exchange.bytes(
+                            200,
+                            "text/plain; version=0.0.4; charset=utf-8",
+                            metrics.text(status.get()).getBytes(StandardCharsets.UTF_8));
+                }))
+                .get("/healthz", health::health)
+                .get("/openapi.json", exchange -> exchange.bytes(200, "application/json", OpenApi.DOCUMENT))
+                .get("/", exchange -> index(exchange, version));
+    }
+
+    private static void index(Exchange exchange, String version) throws IOException, InterruptedException {
+        exchange.json(
+                200,
+                new Index(
+                        "atoll",
+                        version,
+                        Map.of(
+                                "openapi",
+                                "/openapi.json",
+                                "health",
+                                "/healthz",
+                                "mcp",
+                                "/mcp",
+                                "code_exec",
+                                "/v1/code_exec")));
+    }
+
+    record Index(String name, String version, Map<String, String> links) {}
+
+    /** Read when it is first asked for, or at the latest by the first test. */
+    private static final class OpenApi {
+        static final byte[] DOCUMENT = read();
+
+        private static byte[] read() {
+            try (InputStream document = NativeApi.class.getResourceAsStream("openapi.json")) {
+                if (document == null) {
+                    throw new IllegalStateException("openapi.json is missing in the jar");
+                }
+                return document.readAllBytes();
+            } catch (IOException e) {
+                throw new UncheckedIOException(e);
+            }
+        }
+    }
+}

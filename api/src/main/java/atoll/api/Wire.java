@@ -1,0 +1,202 @@
+package atoll.api;
+
+import atoll.core.Page;
+import atoll.core.execution.CapturedText;
+import atoll.core.execution.ExecutionOutcome;
+import atoll.core.execution.ExecutionRecord;
+import atoll.core.execution.ExecutionResult;
+import atoll.core.sandbox.Context;
+import atoll.core.sandbox.Sandbox;
+import atoll.core.template.Template;
+import com.fasterxml.jackson.annotation.JsonRawValue;
+import java.time.Duration;
+import java.time.Instant;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.OptionalInt;
+import java.util.OptionalLong;
+
+/** What goes out, as JSON; field names are these in snake_case. openapi.json describes each, and a test keeps the two together. */
+final class Wire {
+    private Wire() {}
+
+    /** Part of a list. */
+    record Items<T>(List<T> items, Optional<String> next) {
+        static <T> Items<T> of(Page<T> page) {
+            return new Items<>(page.items(), page.next());
+        }
+    }
+
+    record Failure(String name, String message, String traceback) {}
+
+    record Result(boolean main, @JsonRawValue String data, long truncatedBytes) {
+        static Result of(ExecutionResult result) {
+            return new Result(result.main(), result.data().json(), result.truncatedBytes());
+        }
+    }
+
+    record Start(String executionId, String sandboxId, String contextId) {}
+
+    record Gap(String stream, long offset, long bytes) {}
+
+    /** How an execution ended. */
+    record Outcome(
+            String output,
+            String sandboxId,
+            String contextId,
+            String executionId,
+            String stdout,
+            String stderr,
+            List<Result> results,
+            Optional<Failure> error,
+            String exitReason,
+            OptionalInt exitCode,
+            OptionalInt signal,
+            boolean stateKept,
+            String detail,
+            double durationMs,
+            Instant startedAt,
+            boolean truncated,
+            long stdoutBytes,
+            long stderrBytes,
+            boolean stdoutTruncated,
+            boolean stderrTruncated,
+            OptionalLong memoryLimitBytes,
+            OptionalLong memoryPeakBytes) {
+
+        static Outcome of(ExecutionOutcome outcome) {
+            CapturedText stdout = outcome.stdout();
+            CapturedText stderr = outcome.stderr();
+            return new Outcome(
+                    outcome.output().text(),
+                    outcome.sandboxId().toString(),
+                    outcome.contextId().toString(),
+                    outcome.executionId().toString(),
+                    stdout.text(),
+                    stderr.text(),
+                    outcome.results().stream().map(Result::of).toList(),
+                    outcome.error().map(e -> new Failure(e.name(), e.message(), e.traceback())),
+                    outcome.exitReason().text(),
+                    outcome.exitCode(),
+                    outcome.signal(),
+                    outcome.stateKept(),
+                    outcome.detail(),
+                    millis(outcome.duration()),
+                    outcome.startedAt(),
+                    outcome.truncated(),
+                    stdout.totalBytes(),
+                    stderr.totalBytes(),
+                    stdout.truncated(),
+                    stderr.truncated(),
+                    outcome.memory().map(m -> OptionalLong.of(m.limitBytes())).orElseGet(OptionalLong::empty),
+                    outcome.memory().map(m -> OptionalLong.of(m.peakBytes())).orElseGet(OptionalLong::empty));
+        }
+    }
+
+    record Execution(
+            String executionId,
+            String sandboxId,
+            String contextId,
+            String language,
+            String state,
+            String code,
+            long codeBytes,
+            Instant createdAt,
+            Optional<Outcome> outcome) {
+
+        static Execution of(ExecutionRecord execution) {
+            return new Execution(
+                    execution.id().toString(),
+                    execution.sandboxId().toString(),
+                    execution.contextId().toString(),
+                    execution.language().text(),
+                    execution.outcome().isPresent() ? "ended" : "running",
+                    execution.code(),
+                    execution.codeBytes(),
+                    execution.createdAt(),
+                    execution.outcome().map(Outcome::of));
+        }
+    }
+
+    record Limits(long memoryBytes, double cpu, long diskBytes, int maxProcesses, int maxOpenFiles) {
+        static Limits of(atoll.core.template.Limits limits) {
+            return new Limits(
+                    limits.memoryBytes(),
+                    limits.cpuMillis() / 1000.0,
+                    limits.diskBytes(),
+                    limits.maxProcesses(),
+                    limits.maxOpenFiles());
+        }
+    }
+
+    record SandboxView(
+            String sandboxId,
+            String template,
+            String state,
+            Limits limits,
+            Map<String, String> labels,
+            Instant createdAt,
+            Optional<Instant> endedAt,
+            Optional<String> endReason,
+            Optional<String> endDetail) {
+
+        static SandboxView of(Sandbox sandbox) {
+            return new SandboxView(
+                    sandbox.id().toString(),
+                    sandbox.template(),
+                    sandbox.state().text(),
+                    Limits.of(sandbox.limits()),
+                    sandbox.labels(),
+                    sandbox.createdAt(),
+                    sandbox.end().map(Sandbox.End::at),
+                    sandbox.end().map(end -> end.reason().text()),
+                    sandbox.end().map(Sandbox.End::detail));
+        }
+    }
+
+    record ContextView(String contextId, String sandboxId, String language, boolean isDefault, Instant createdAt) {
+        static ContextView of(Context context) {
+            return new ContextView(
+                    context.id().toString(),
+                    context.sandboxId().toString(),
+                    context.language().text(),
+                    context.isDefault(),
+                    context.createdAt());
+        }
+    }
+
+    record TemplateView(
+            String id,
+            String name,
+            String description,
+            String image,
+            List<String> languages,
+            String defaultLanguage,
+            Limits limits,
+            double timeoutSeconds,
+            int poolDepth,
+            Map<String, String> packages) {
+
+        static TemplateView of(Template template) {
+            return new TemplateView(
+                    template.id(),
+                    template.name(),
+                    template.description(),
+                    template.image(),
+                    template.languages().stream()
+                            .map(language -> language.text())
+                            .toList(),
+                    template.defaultLanguage().text(),
+                    Limits.of(template.limits()),
+                    template.timeout().toMillis() / 1000.0,
+                    template.poolDepth(),
+                    template.packages());
+        }
+    }
+
+    static double millis(Duration duration) {
+        long micros = duration.toNanos() / 1000;
+        return micros / 1000.0;
+    }
+}
