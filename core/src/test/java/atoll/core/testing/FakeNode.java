@@ -1,0 +1,727 @@
+package atoll.core.testing;
+
+import atoll.core.AtollException;
+import atoll.core.BoxId;
+import atoll.core.ContextId;
+import atoll.core.ErrorCode;
+import atoll.core.ExecutionId;
+import atoll.core.Language;
+import atoll.core.SandboxId;
+import atoll.core.execution.ExecutionError;
+import atoll.core.execution.ExecutionResult;
+import atoll.core.execution.ExitReason;
+import atoll.core.execution.MimeBundle;
+import atoll.core.execution.OutputReader;
+import atoll.core.execution.StandardStream;
+import atoll.core.node.Box;
+import atoll.core.node.BoxAssignment;
+import atoll.core.node.BoxSpec;
+import atoll.core.node.BoxState;
+import atoll.core.node.ContextSpec;
+import atoll.core.node.ExecutionSpec;
+import atoll.core.node.Image;
+import atoll.core.node.Node;
+import atoll.core.node.NodeEvent;
+import atoll.core.node.NodeExecution;
+import atoll.core.node.NodeInfo;
+import atoll.core.node.NodeStream;
+import atoll.core.sandbox.EndReason;
+import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.time.Instant;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.OptionalInt;
+import java.util.Set;
+import java.util.function.Supplier;
+import org.jspecify.annotations.Nullable;
+
+/**
+ * A node in memory. Its language has one command a line: {@code print TEXT}, {@code err TEXT}, {@code set NAME VALUE},
+ * {@code get NAME}, {@code show TEXT} (a main result), {@code wait GATE} (until {@link #open}), {@code raise NAME MESSAGE},
+ * {@code exit CODE}, {@code die} (the whole box). Unlike an engine it can be told to go away, to be slow and to fail.
+ */
+public final class FakeNode implements Node {
+    private static final Instant START = Instant.parse("2026-01-01T00:00:00Z");
+
+    /** Guards everything here; most of it is touched in lambdas that run under it. */
+    private final Object lock = new Object();
+
+    private final Map<BoxId, FakeBox> boxes = new LinkedHashMap<>();
+
+    private final Map<ExecutionId, FakeExecution> executions = new LinkedHashMap<>();
+
+    private final Set<String> openGates = new HashSet<>();
+
+    private List<Image> images = List.of(
+            new Image(
+                    "typescript-bun",
+                    "b".repeat(64),
+                    1,
+                    List.of(Language.TYPESCRIPT, Language.BASH),
+                    Map.of("bun", "1.2")),
+            new Image("python", "a".repeat(64), 1, List.of(Language.PYTHON, Language.BASH), Map.of("python3", "3.11")));
+
+    /** Every change of a box, in order. */
+    private final List<Box> changes = new ArrayList<>();
+
+    private long epoch;
+
+    /** Streams of an older connection are broken. */
+    private int connection;
+
+    private boolean away;
+
+    private boolean startsHeld;
+
+    private @Nullable AtollException startFailure;
+
+    private int startsNow;
+
+    private int mostStartsAtOnce;
+
+    private int started;
+
+    /** One server's view: what it mutates carries its epoch. */
+    private long callerEpoch;
+
+    private static final class FakeBox {
+        final BoxId id;
+        final BoxSpec spec;
+        BoxState state = BoxState.READY;
+        Optional<SandboxId> sandbox = Optional.empty();
+        Optional<Box.End> end = Optional.empty();
+        final Map<ContextId, Map<String, String>> contexts = new HashMap<>();
+
+        FakeBox(BoxId id, BoxSpec spec) {
+            this.id = id;
+            this.spec = spec;
+            spec.warmContexts().forEach(context -> contexts.put(context.id(), new HashMap<>()));
+        }
+
+        Box seen() {
+            return new Box(id, state, sandbox, spec.labels(), spec.warmContexts(), end);
+        }
+    }
+
+    private static final class FakeExecution {
+        final ExecutionSpec spec;
+        final FakeBox box;
+        final List<NodeEvent> events = new ArrayList<>();
+        boolean interrupted;
+        boolean finished;
+        boolean acknowledged;
+
+        FakeExecution(ExecutionSpec spec, FakeBox box) {
+            this.spec = spec;
+            this.box = box;
+        }
+    }
+
+    // What tests do to it.
+
+    /** Breaks all streams; every call fails until {@link #comeBack}. What runs goes on. */
+    public void goAway() {
+        synchronized (lock) {
+            away = true;
+            connection++;
+            lock.notifyAll();
+        }
+    }
+
+    public void comeBack() {
+        synchronized (lock) {
+            away = false;
+            lock.notifyAll();
+        }
+    }
+
+    /** Lets executions pass {@code wait GATE}. */
+    public void open(String gate) {
+        synchronized (lock) {
+            openGates.add(gate);
+            lock.notifyAll();
+        }
+    }
+
+    /** Starts of boxes take until {@link #releaseStarts}. */
+    public void holdStarts() {
+        synchronized (lock) {
+            startsHeld = true;
+        }
+    }
+
+    public void releaseStarts() {
+        synchronized (lock) {
+            startsHeld = false;
+            lock.notifyAll();
+        }
+    }
+
+    /** Every start fails so, until it is called with null. */
+    public void failStarts(@Nullable AtollException how) {
+        synchronized (lock) {
+            startFailure = how;
+        }
+    }
+
+    public void setImages(List<Image> now) {
+        synchronized (lock) {
+            images = now;
+        }
+    }
+
+    /** The box ends by itself. */
+    public void end(BoxId id, EndReason reason, String detail) {
+        synchronized (lock) {
+            FakeBox box = boxes.get(id);
+            if (box != null) {
+                end(box, reason, detail);
+            }
+        }
+    }
+
+    /** The machine was restarted: boxes and executions are gone without a word. */
+    public void loseEverything() {
+        synchronized (lock) {
+            boxes.clear();
+            executions.clear();
+            lock.notifyAll();
+        }
+    }
+
+    public int mostStartsAtOnce() {
+        synchronized (lock) {
+            return mostStartsAtOnce;
+        }
+    }
+
+    /** Boxes started so far. */
+    public int started() {
+        synchronized (lock) {
+            return started;
+        }
+    }
+
+    public int startsNow() {
+        synchronized (lock) {
+            return startsNow;
+        }
+    }
+
+    /** Ended executions that nobody has acknowledged. */
+    public int unacknowledged() {
+        synchronized (lock) {
+            return (int) executions.values().stream()
+                    .filter(execution -> execution.finished && !execution.acknowledged)
+                    .count();
+        }
+    }
+
+    public int liveBoxes() {
+        synchronized (lock) {
+            return (int)
+                    boxes.values().stream().filter(box -> !box.state.isOver()).count();
+        }
+    }
+
+    // The port.
+
+    private <T> T call(Supplier<T> work) {
+        synchronized (lock) {
+            checkThere();
+            return work.get();
+        }
+    }
+
+    private <T> T mutate(Supplier<T> work) {
+        return call(() -> {
+            checkEpoch();
+            return work.get();
+        });
+    }
+
+    private void checkThere() {
+        if (away) {
+            throw unavailable();
+        }
+    }
+
+    private void checkEpoch() {
+        if (callerEpoch < epoch) {
+            throw error(ErrorCode.CONFLICT, "a newer server owns this node");
+        }
+    }
+
+    private static AtollException unavailable() {
+        return error(ErrorCode.NODE_UNAVAILABLE, "the node is away");
+    }
+
+    private static AtollException error(ErrorCode code, String message) {
+        return new AtollException(code, message, "", "");
+    }
+
+    @Override
+    public NodeInfo info() {
+        return call(() -> new NodeInfo(
+                "fake", "1", "1", 2, 8L << 30, 4L << 30, 1L << 40, 1L << 39, 2, boxes.size(), START, epoch, List.of()));
+    }
+
+    @Override
+    public void claim(long newEpoch) {
+        boolean done = call(() -> {
+            if (newEpoch < epoch) {
+                throw error(ErrorCode.CONFLICT, "a newer server owns this node");
+            }
+            epoch = newEpoch;
+            callerEpoch = newEpoch;
+            return true;
+        });
+        assert done;
+    }
+
+    @Override
+    public List<Image> images() {
+        return call(() -> images);
+    }
+
+    @Override
+    public Box createBox(BoxId id, BoxSpec spec) {
+        synchronized (lock) {
+            checkThere();
+            checkEpoch();
+            FakeBox there = boxes.get(id);
+            if (there != null) {
+                return there.seen();
+            }
+            startsNow++;
+            mostStartsAtOnce = Math.max(mostStartsAtOnce, startsNow);
+            int mine = connection;
+            try {
+                while (startsHeld) {
+                    lock.wait();
+                }
+            } catch (InterruptedException e) {
+                Thread.currentThread().interrupt();
+                throw unavailable();
+            } finally {
+                startsNow--;
+            }
+            if (startFailure != null) {
+                throw startFailure;
+            }
+            FakeBox box = new FakeBox(id, spec);
+            boxes.put(id, box);
+            started++;
+            changed(box);
+            if (mine != connection) {
+                throw unavailable();
+            }
+            return box.seen();
+        }
+    }
+
+    private void changed(FakeBox box) {
+        changes.add(box.seen());
+        lock.notifyAll();
+    }
+
+    private FakeBox running(BoxId id) {
+        FakeBox box = boxes.get(id);
+        if (box == null) {
+            throw error(ErrorCode.NOT_FOUND, "no box " + id);
+        }
+        if (box.state.isOver()) {
+            throw error(ErrorCode.CONFLICT, "box " + id + " has ended");
+        }
+        return box;
+    }
+
+    @Override
+    public Box assignBox(BoxId id, BoxAssignment assignment) {
+        return mutate(() -> {
+            FakeBox box = running(id);
+            if (box.sandbox.isPresent() && !box.sandbox.get().equals(assignment.sandboxId())) {
+                throw error(ErrorCode.CONFLICT, "box " + id + " has a sandbox already");
+            }
+            box.sandbox = Optional.of(assignment.sandboxId());
+            changed(box);
+            return box.seen();
+        });
+    }
+
+    @Override
+    public Optional<Box> box(BoxId id) {
+        return call(() -> Optional.ofNullable(boxes.get(id)).map(FakeBox::seen));
+    }
+
+    @Override
+    public List<Box> boxes() {
+        return call(() -> boxes.values().stream().map(FakeBox::seen).toList());
+    }
+
+    @Override
+    public void deleteBox(BoxId id) {
+        boolean done = mutate(() -> {
+            FakeBox box = boxes.get(id);
+            if (box != null) {
+                end(box, EndReason.DELETED, "deleted");
+                boxes.remove(id);
+                box.state = BoxState.DELETED;
+                changed(box);
+            }
+            return true;
+        });
+        assert done;
+    }
+
+    private void end(FakeBox box, EndReason reason, String detail) {
+        if (box.state.isOver()) {
+            return;
+        }
+        box.state = BoxState.ENDED;
+        box.end = Optional.of(new Box.End(reason, detail, START));
+        executions.values().stream()
+                .filter(execution -> execution.box.id.equals(box.id) && !execution.finished)
+                .forEach(execution -> finish(execution, ExitReason.SANDBOX_ENDED, Optional.empty(), 0, detail));
+        changed(box);
+    }
+
+    @Override
+    public NodeStream<Box> watchBoxes() {
+        synchronized (lock) {
+            checkThere();
+            List<Box> first = boxes.values().stream().map(FakeBox::seen).toList();
+            int from = changes.size();
+            return new FakeStream<>(connection) {
+                private int position;
+
+                @Override
+                Optional<Box> ready() {
+                    if (position < first.size()) {
+                        return Optional.of(first.get(position++));
+                    }
+                    int index = from + position - first.size();
+                    if (index < changes.size()) {
+                        position++;
+                        return Optional.of(changes.get(index));
+                    }
+                    return Optional.empty();
+                }
+
+                @Override
+                boolean over() {
+                    return false;
+                }
+            };
+        }
+    }
+
+    @Override
+    public void openContext(BoxId id, ContextSpec spec) {
+        boolean fresh = mutate(() -> running(id).contexts.putIfAbsent(spec.id(), new HashMap<>()) == null);
+        assert fresh || !fresh;
+    }
+
+    @Override
+    public NodeStream<NodeEvent> execute(BoxId box, ExecutionSpec spec) {
+        synchronized (lock) {
+            checkThere();
+            checkEpoch();
+            FakeExecution execution = executions.get(spec.id());
+            if (execution == null) {
+                FakeBox in = running(box);
+                if (!in.contexts.containsKey(spec.contextId())) {
+                    throw error(ErrorCode.NOT_FOUND, "no context " + spec.contextId());
+                }
+                execution = new FakeExecution(spec, in);
+                executions.put(spec.id(), execution);
+                FakeExecution begun = execution;
+                Thread runner = Thread.ofVirtual().name("fake-" + spec.id()).unstarted(() -> run(begun));
+                runner.start();
+            }
+            return events(execution, 0);
+        }
+    }
+
+    private NodeStream<NodeEvent> events(FakeExecution execution, long after) {
+        synchronized (lock) {
+            return new FakeStream<>(connection) {
+                private int position = (int) after;
+
+                @Override
+                Optional<NodeEvent> ready() {
+                    return position < execution.events.size()
+                            ? Optional.of(execution.events.get(position++))
+                            : Optional.empty();
+                }
+
+                @Override
+                boolean over() {
+                    return execution.finished;
+                }
+            };
+        }
+    }
+
+    @Override
+    public NodeStream<NodeEvent> attach(BoxId box, ExecutionId id, long afterSeq) {
+        return call(() -> events(execution(id), afterSeq));
+    }
+
+    private FakeExecution execution(ExecutionId id) {
+        FakeExecution execution = executions.get(id);
+        if (execution == null) {
+            throw error(ErrorCode.NOT_FOUND, "no execution " + id);
+        }
+        return execution;
+    }
+
+    @Override
+    public void interrupt(BoxId box, ExecutionId id) {
+        boolean done = mutate(() -> {
+            execution(id).interrupted = true;
+            lock.notifyAll();
+            return true;
+        });
+        assert done;
+    }
+
+    @Override
+    public List<NodeExecution> executions() {
+        return call(() -> executions.values().stream()
+                .filter(execution -> !execution.acknowledged)
+                .map(execution -> new NodeExecution(
+                        execution.spec.id(),
+                        execution.box.id,
+                        execution.spec.contextId(),
+                        execution.box.sandbox,
+                        !execution.finished))
+                .toList());
+    }
+
+    @Override
+    public OutputReader readOutput(BoxId box, ExecutionId id, StandardStream stream, long offset, boolean follow) {
+        NodeStream<NodeEvent> events = attach(box, id, 0);
+        return new OutputReader() {
+            private boolean closed;
+
+            @Override
+            public Optional<Piece> next() throws InterruptedException {
+                while (!closed) {
+                    Optional<NodeEvent> event = events.next();
+                    if (event.isEmpty() || event.get() instanceof NodeEvent.Finished) {
+                        return Optional.empty();
+                    }
+                    if (event.get() instanceof NodeEvent.Output output
+                            && output.stream() == stream
+                            && output.offset() + output.data().remaining() > offset) {
+                        int skip = (int) Math.max(0, offset - output.offset());
+                        ByteBuffer data = output.data().duplicate();
+                        data.position(data.position() + skip);
+                        return Optional.of(new Piece(output.offset() + skip, data.slice(), 0));
+                    }
+                }
+                return Optional.empty();
+            }
+
+            @Override
+            public void close() {
+                closed = true;
+                events.close();
+            }
+        };
+    }
+
+    @Override
+    public void forgetExecutions(List<ExecutionId> ids, boolean keepSpool) {
+        boolean done = mutate(() -> {
+            ids.forEach(id -> {
+                FakeExecution execution = executions.get(id);
+                if (execution != null && execution.finished) {
+                    execution.acknowledged = true;
+                    if (!keepSpool) {
+                        executions.remove(id);
+                    }
+                }
+            });
+            return true;
+        });
+        assert done;
+    }
+
+    @Override
+    public void close() {}
+
+    /** Items that appear over time; broken when the node goes away. */
+    private abstract class FakeStream<T> implements NodeStream<T> {
+        private final int mine;
+        private boolean closed;
+
+        FakeStream(int mine) {
+            this.mine = mine;
+        }
+
+        /** What is there to be taken. */
+        abstract Optional<T> ready();
+
+        abstract boolean over();
+
+        @Override
+        public Optional<T> next() throws InterruptedException {
+            synchronized (lock) {
+                while (true) {
+                    if (mine != connection || closed) {
+                        throw unavailable();
+                    }
+                    Optional<T> item = ready();
+                    if (item.isPresent() || over()) {
+                        return item;
+                    }
+                    lock.wait();
+                }
+            }
+        }
+
+        @Override
+        public void close() {
+            synchronized (lock) {
+                closed = true;
+                lock.notifyAll();
+            }
+        }
+    }
+
+    // Its interpreter.
+
+    private void run(FakeExecution execution) {
+        synchronized (lock) {
+            say(execution, new NodeEvent.Started(1, START));
+            for (String line : execution.spec.code().split("\n", -1)) {
+                if (execution.finished) {
+                    return;
+                }
+                String[] words = line.split(" ", 2);
+                if (!step(execution, words[0], words.length > 1 ? words[1] : "")) {
+                    return;
+                }
+            }
+            finish(execution, ExitReason.COMPLETED, Optional.empty(), 0, "");
+        }
+    }
+
+    /** One line; false when it was the last. */
+    private boolean step(FakeExecution execution, String command, String rest) {
+        Map<String, String> state =
+                execution.box.contexts.computeIfAbsent(execution.spec.contextId(), _ -> new HashMap<>());
+        switch (command) {
+            case "print" -> print(execution, StandardStream.STDOUT, rest + "\n");
+            case "err" -> print(execution, StandardStream.STDERR, rest + "\n");
+            case "set" -> {
+                String[] words = rest.split(" ", 2);
+                state.put(words[0], words[1]);
+            }
+            case "get" -> print(execution, StandardStream.STDOUT, state.getOrDefault(rest, "undefined") + "\n");
+            case "env" ->
+                print(execution, StandardStream.STDOUT, execution.spec.env().getOrDefault(rest, "") + "\n");
+            case "show" ->
+                say(
+                        execution,
+                        new NodeEvent.Result(
+                                execution.events.size() + 1L,
+                                new ExecutionResult(
+                                        true,
+                                        new MimeBundle("{\"text/plain\":\"" + rest + "\"}", Optional.of(rest)),
+                                        0)));
+            case "wait" -> {
+                return waitFor(execution, rest);
+            }
+            case "raise" -> {
+                String[] words = rest.split(" ", 2);
+                ExecutionError error =
+                        new ExecutionError(words[0], words[1], "Traceback\n" + words[0] + ": " + words[1]);
+                finish(execution, ExitReason.ERROR, Optional.of(error), 0, "");
+                return false;
+            }
+            case "exit" -> {
+                finish(execution, ExitReason.EXITED, Optional.empty(), Integer.parseInt(rest), "");
+                return false;
+            }
+            case "die" -> {
+                end(execution.box, EndReason.CRASHED, "its agent ended");
+                return false;
+            }
+            default -> {
+                ExecutionError error = new ExecutionError("SyntaxError", command, "SyntaxError: " + command);
+                finish(execution, ExitReason.ERROR, Optional.of(error), 0, "");
+                return false;
+            }
+        }
+        return true;
+    }
+
+    private boolean waitFor(FakeExecution execution, String gate) {
+        try {
+            while (!openGates.contains(gate) && !execution.finished) {
+                if (execution.interrupted) {
+                    finish(execution, ExitReason.INTERRUPTED, Optional.empty(), 0, "");
+                    return false;
+                }
+                lock.wait();
+            }
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+        }
+        return !execution.finished;
+    }
+
+    private void print(FakeExecution execution, StandardStream stream, String text) {
+        long offset = printed(execution, stream);
+        say(
+                execution,
+                new NodeEvent.Output(
+                        execution.events.size() + 1L,
+                        stream,
+                        offset,
+                        ByteBuffer.wrap(text.getBytes(StandardCharsets.UTF_8))));
+    }
+
+    private static long printed(FakeExecution execution, StandardStream stream) {
+        long bytes = 0;
+        for (NodeEvent event : execution.events) {
+            if (event instanceof NodeEvent.Output output && output.stream() == stream) {
+                bytes += output.data().remaining();
+            }
+        }
+        return bytes;
+    }
+
+    private void say(FakeExecution execution, NodeEvent event) {
+        execution.events.add(event);
+        lock.notifyAll();
+    }
+
+    private void finish(
+            FakeExecution execution, ExitReason reason, Optional<ExecutionError> error, int exitCode, String detail) {
+        NodeEvent.Finish finish = new NodeEvent.Finish(
+                reason,
+                error,
+                reason == ExitReason.EXITED ? OptionalInt.of(exitCode) : OptionalInt.empty(),
+                OptionalInt.empty(),
+                reason != ExitReason.SANDBOX_ENDED,
+                detail,
+                START,
+                Duration.ofMillis(5),
+                printed(execution, StandardStream.STDOUT),
+                printed(execution, StandardStream.STDERR),
+                Optional.empty());
+        execution.finished = true;
+        say(execution, new NodeEvent.Finished(execution.events.size() + 1L, finish));
+    }
+}

@@ -1,0 +1,213 @@
+package atoll.core.testing;
+
+import atoll.core.ExecutionId;
+import atoll.core.KeyId;
+import atoll.core.Page;
+import atoll.core.PageRequest;
+import atoll.core.ProjectId;
+import atoll.core.SandboxId;
+import atoll.core.execution.ExecutionQuery;
+import atoll.core.execution.ExecutionRecord;
+import atoll.core.sandbox.Context;
+import atoll.core.sandbox.Sandbox;
+import atoll.core.sandbox.SandboxQuery;
+import atoll.core.sandbox.SandboxState;
+import atoll.core.store.Event;
+import atoll.core.store.IdempotencyClaim;
+import atoll.core.store.Store;
+import atoll.core.store.StoredKey;
+import java.time.Instant;
+import java.util.ArrayList;
+import java.util.Comparator;
+import java.util.HashMap;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.function.Function;
+
+/** A store in memory. Everything is written at once. */
+public final class MemoryStore implements Store {
+    private final Map<String, Long> epochs = new HashMap<>();
+    private final Map<String, StoredKey> keys = new HashMap<>();
+    private final Map<SandboxId, Sandbox> sandboxes = new LinkedHashMap<>();
+    private final List<Context> contexts = new ArrayList<>();
+    private final Map<ExecutionId, ExecutionRecord> executions = new LinkedHashMap<>();
+    private final Map<String, IdempotencyClaim> claims = new HashMap<>();
+    private final Map<String, Instant> claimTimes = new HashMap<>();
+    private final List<Event> events = new ArrayList<>();
+
+    @Override
+    public synchronized long nextEpoch(String node, long seen) {
+        return epochs.merge(node, Math.max(epochs.getOrDefault(node, 0L), seen) + 1, Math::max);
+    }
+
+    @Override
+    public synchronized void insertKey(StoredKey key) {
+        keys.put(key.hash(), key);
+    }
+
+    @Override
+    public synchronized Optional<StoredKey> keyByHash(String hash) {
+        return Optional.ofNullable(keys.get(hash));
+    }
+
+    @Override
+    public void keyUsedLater(KeyId key, Instant at) {}
+
+    @Override
+    public synchronized void insertSandbox(Sandbox sandbox, Optional<Context> context) {
+        sandboxes.put(sandbox.id(), sandbox);
+        context.ifPresent(contexts::add);
+    }
+
+    @Override
+    public synchronized void updateSandbox(Sandbox sandbox) {
+        sandboxes.computeIfPresent(sandbox.id(), (_, there) -> there.state() == SandboxState.ENDED ? there : sandbox);
+    }
+
+    @Override
+    public void updateSandboxLater(Sandbox sandbox) {
+        updateSandbox(sandbox);
+    }
+
+    @Override
+    public synchronized Optional<Sandbox> sandbox(SandboxId id) {
+        return Optional.ofNullable(sandboxes.get(id));
+    }
+
+    @Override
+    public synchronized Page<Sandbox> sandboxes(ProjectId project, SandboxQuery query) {
+        List<Sandbox> found = sandboxes.values().stream()
+                .filter(s -> s.project().equals(project))
+                .filter(s -> query.state().map(s.state()::equals).orElse(true))
+                .filter(s -> query.template().map(s.template()::equals).orElse(true))
+                .filter(s -> s.labels().entrySet().containsAll(query.labels().entrySet()))
+                .toList();
+        return page(found, query.page(), Sandbox::createdAt, s -> s.id().toString());
+    }
+
+    private static <T> Page<T> page(
+            List<T> found, PageRequest page, Function<T, Instant> time, Function<T, String> id) {
+        List<T> sorted = found.stream()
+                .sorted(Comparator.comparing(time).thenComparing(id).reversed())
+                .toList();
+        int from = 0;
+        if (page.cursor().isPresent()) {
+            while (from < sorted.size()
+                    && !id.apply(sorted.get(from)).equals(page.cursor().get())) {
+                from++;
+            }
+            from++;
+        }
+        int to = Math.min(sorted.size(), from + page.limit());
+        List<T> items = sorted.subList(Math.min(from, to), to);
+        return new Page<>(items, to < sorted.size() ? Optional.of(id.apply(items.getLast())) : Optional.empty());
+    }
+
+    @Override
+    public synchronized List<Sandbox> liveSandboxes() {
+        return sandboxes.values().stream()
+                .filter(s -> s.state() != SandboxState.ENDED)
+                .toList();
+    }
+
+    @Override
+    public synchronized void insertContextLater(Context context) {
+        contexts.add(context);
+    }
+
+    @Override
+    public synchronized List<Context> contexts(SandboxId id) {
+        return contexts.stream().filter(c -> c.sandboxId().equals(id)).toList();
+    }
+
+    @Override
+    public void saveExecutionLater(ExecutionRecord execution, Runnable whenDurable) {
+        synchronized (this) {
+            executions.put(execution.id(), execution);
+        }
+        whenDurable.run();
+    }
+
+    @Override
+    public synchronized Optional<ExecutionRecord> execution(ExecutionId id) {
+        return Optional.ofNullable(executions.get(id));
+    }
+
+    @Override
+    public synchronized Page<ExecutionRecord> executions(ProjectId project, ExecutionQuery query) {
+        List<ExecutionRecord> found = executions.values().stream()
+                .filter(e -> e.project().equals(project))
+                .filter(e -> query.sandboxId().map(e.sandboxId()::equals).orElse(true))
+                .filter(e -> query.contextId().map(e.contextId()::equals).orElse(true))
+                .filter(e ->
+                        query.running().map(r -> r == e.outcome().isEmpty()).orElse(true))
+                .toList();
+        return page(found, query.page(), ExecutionRecord::createdAt, e -> e.id().toString());
+    }
+
+    @Override
+    public synchronized List<ExecutionRecord> runningExecutions() {
+        return executions.values().stream().filter(e -> e.outcome().isEmpty()).toList();
+    }
+
+    @Override
+    public synchronized IdempotencyClaim claim(ProjectId project, IdempotencyClaim claim, Instant now) {
+        String key = project + "\n" + claim.operation() + "\n" + claim.key();
+        claimTimes.putIfAbsent(key, now);
+        IdempotencyClaim there = claims.putIfAbsent(key, claim);
+        return there == null ? claim : there;
+    }
+
+    @Override
+    public synchronized void appendEventLater(Event e) {
+        events.add(new Event(events.size() + 1L, e.project(), e.at(), e.kind(), e.subject(), e.detail()));
+    }
+
+    @Override
+    public synchronized List<Event> events(ProjectId project, long afterCursor, int limit) {
+        return events.stream()
+                .filter(e -> e.project().equals(project) && e.cursor() > afterCursor)
+                .limit(limit)
+                .toList();
+    }
+
+    @Override
+    public synchronized List<ExecutionId> removeExecutions(Instant oldest, long keep, int limit) {
+        List<ExecutionRecord> ended = executions.values().stream()
+                .filter(e -> e.outcome().isPresent())
+                .sorted(Comparator.comparing(ExecutionRecord::createdAt))
+                .toList();
+        List<ExecutionId> removed = new ArrayList<>();
+        for (ExecutionRecord record : ended) {
+            boolean old = record.createdAt().isBefore(oldest) || executions.size() > keep;
+            if (old && removed.size() < limit) {
+                executions.remove(record.id());
+                removed.add(record.id());
+            }
+        }
+        return removed;
+    }
+
+    @Override
+    public synchronized int removeEnded(Instant oldest, int limit) {
+        List<SandboxId> gone = sandboxes.values().stream()
+                .filter(s -> s.end().map(end -> end.at().isBefore(oldest)).orElse(false))
+                .map(Sandbox::id)
+                .limit(limit)
+                .toList();
+        gone.forEach(sandboxes::remove);
+        contexts.removeIf(c -> gone.contains(c.sandboxId()));
+        events.removeIf(e -> e.at().isBefore(oldest));
+        claims.keySet().removeIf(key -> claimTimes.getOrDefault(key, oldest).isBefore(oldest));
+        claimTimes.values().removeIf(at -> at.isBefore(oldest));
+        return gone.size();
+    }
+
+    @Override
+    public void flush() {}
+
+    @Override
+    public void close() {}
+}
