@@ -68,6 +68,8 @@ type Group interface {
 	// Path as the OCI specification wants it.
 	Path() string
 	Exists() bool
+	// Add moves a process into the group; its later children are born there.
+	Add(pid int) error
 	// Set changes the limits of a running box.
 	Set(limits Limits) error
 	// OutOfMemory reads what the kernel recorded. It must be asked before Remove.

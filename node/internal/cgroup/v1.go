@@ -105,6 +105,15 @@ func (g *v1Group) Path() string { return "/" + g.h.parent + "/" + g.box }
 
 func (g *v1Group) Exists() bool { return fileExists(g.dir("memory")) }
 
+func (g *v1Group) Add(pid int) error {
+	for _, controller := range v1Limits {
+		if err := write(g.dir(controller), "cgroup.procs", strconv.Itoa(pid)); err != nil {
+			return fmt.Errorf("moving process %d into a group: %w", pid, err)
+		}
+	}
+	return nil
+}
+
 func (g *v1Group) Set(limits Limits) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -142,6 +142,13 @@ func (g *v2Group) Path() string { return "/" + g.h.parent + "/" + g.box }
 
 func (g *v2Group) Exists() bool { return fileExists(g.dir()) }
 
+func (g *v2Group) Add(pid int) error {
+	if err := write(g.dir(), "cgroup.procs", strconv.Itoa(pid)); err != nil {
+		return fmt.Errorf("moving process %d into a group: %w", pid, err)
+	}
+	return nil
+}
+
 func (g *v2Group) Set(limits Limits) error {
 	max := func(n uint64) string {
 		if n == 0 {
