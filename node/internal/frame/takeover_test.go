@@ -305,7 +305,9 @@ func restoreConversation(t *testing.T, k int) int {
 	w := &movingWriter{to: before.guestWrites, left: k, lose: kill}
 	r := &movingReader{files: make(chan *os.File, 1), now: before.guestReads}
 	served := make(chan error, 1)
-	go func() { served <- Serve(ctx, r, w, GuestOptions{Key: testKey, Handler: judge.handle, OnReset: judge.reset}) }()
+	go func() {
+		served <- Serve(ctx, r, w, GuestOptions{Key: testKey, Handler: judge.handle, OnReset: judge.reset})
+	}()
 	s, err := Connect(first, before.hostReads, before.hostWrites, HostOptions{Epoch: 1, Key: testKey})
 	if err == nil {
 		err = converse(first, s, script)
