@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// Buffers come in powers of two, so that a message never holds more than twice its size (a guest that sends tiny messages must not
+// Buffers come in powers of two(small ones are exact), so that a message never holds more than twice its size (a guest that sends tiny messages must not
 // make the host hold large buffers), and are shared by all sessions, so that an idle one holds none.
 const (
 	minBufferBits = 9
@@ -20,8 +20,8 @@ type buffer struct {
 
 // newBuffer returns an empty buffer with at least this capacity.
 func newBuffer(capacity int) *buffer {
-	class := max(bits.Len(uint(max(capacity, 1)-1)), minBufferBits)
-	if class > maxBufferBits {
+	class := bits.Len(uint(max(capacity, 1) - 1))
+	if class < minBufferBits || class > maxBufferBits {
 		return &buffer{b: make([]byte, 0, capacity)}
 	}
 	if pooled, ok := bufferPools[class].Get().(*buffer); ok {

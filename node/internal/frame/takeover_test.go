@@ -391,9 +391,9 @@ func TestGuestBlockedInItsOwnWriteIsTakenOver(t *testing.T) {
 			continue
 		}
 		for range 3 {
-			st := open(t, s, "flood")
-			if err := st.Send(value(nil)); err != nil {
-				t.Fatal(err)
+			// The host may be dead before the third.
+			if st, err := s.Open(within(t), "flood"); err == nil {
+				_ = st.Send(value(nil))
 			}
 		}
 		<-s.Done()

@@ -24,7 +24,7 @@ import (
 //	32  CRC-32C of the payload
 //	36  CRC-32C of the 36 bytes before
 //
-// Zero bytes between two frames of a host are padding: see reset in host.go.
+// Zero bytes between two frames of a host are padding: see Session.reset.
 const (
 	headerLength = 40
 	maxPayload   = 64 << 10

@@ -154,7 +154,7 @@ func (w *writer) bare(h header, payload []byte) {
 }
 
 func (w *writer) appendBare(h header, payload []byte) {
-	w.next = w.next.grown(headerLength + len(payload))
+	w.next = w.next.grown(max(headerLength+len(payload), 1<<minBufferBits))
 	w.next.b = appendFrame(w.next.b, h, payload)
 }
 
@@ -256,7 +256,7 @@ func (w *writer) encode(p *parcel) error {
 		st.silent = true
 		return nil
 	}
-	w.next = w.next.grown(p.size)
+	w.next = w.next.grown(max(p.size, 1<<minBufferBits))
 	before, sequence := len(w.next.b), w.sequence
 	opens := st.session.host && !st.opened
 	if opens {
@@ -402,7 +402,7 @@ func (w *writer) note(err error) {
 func (w *writer) take() *buffer {
 	for i, st := range w.due {
 		if !st.silent {
-			w.next = w.next.grown(headerLength + 4)
+			w.next = w.next.grown(max(headerLength+4, 1<<minBufferBits))
 			c := st.dueCredit
 			w.frame(st, kindWindow, 0, []byte{byte(c), byte(c >> 8), byte(c >> 16), byte(c >> 24)})
 		}
