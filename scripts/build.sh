@@ -94,13 +94,13 @@ build_agent() {
   mv "$1.new" "$1"
 }
 
-# In a copy, so that the clone may be read-only, stays as it is, and nothing in it ends up owned by root.
+# In a copy without the tests, so that the clone may be read-only, stays as it is, and nothing in it ends up owned by root.
 build_server() {
   local target=$1 work=$cache/server/.work.$$ module paths=(pom.xml .mvn proto)
   rm -rf "$cache"/server/.work.*
   mkdir -p "$work/source" "$work/out/lib"
   for module in $(modules); do paths+=("$module"); done
-  tar -C "$root" --exclude=target -cf - "${paths[@]}" | tar -C "$work/source" --no-same-owner -xf -
+  tar -C "$root" --exclude=target --exclude=src/test -cf - "${paths[@]}" | tar -C "$work/source" --no-same-owner -xf -
   (cd "$work/source" && mvn -B -ntp -DskipTests -Dspotless.check.skip=true package)
   cp "$work/source/server/target/atoll-server.jar" "$work/out/"
   cp "$work"/source/server/target/lib/*.jar "$work/out/lib/"

@@ -12,7 +12,16 @@ export HOME=${HOME:-/root}
 
 say() { printf '%s\n' "$*"; }
 # One line: what is wrong, and the remedy.
-fail() { printf 'atoll: %s\n' "$*" >&2; exit 1; }
+fail() { told=yes; printf 'atoll: %s\n' "$*" >&2; exit 1; }
+
+# `set -e` ends the launcher without a word; this one says at least where it was.
+told=no
+on_exit() {
+  local status=$? line=${BASH_LINENO[0]}
+  stop_steps
+  if [[ $status -ne 0 && $told == no ]]; then printf 'atoll: stopped by an error (status %s, %s line %s)\n' "$status" "${BASH_SOURCE[1]:-}" "$line" >&2; fi
+}
+trap on_exit EXIT
 
 # --- Steps: long commands with progress -------------------------------------------------------------------------------------
 
@@ -24,7 +33,7 @@ stop_steps() {
     kill -TERM -- "-${step_pids[$label]}" 2>/dev/null || true
     wait "${step_pids[$label]}" 2>/dev/null || true
   done
-  trap - INT TERM EXIT
+  trap - INT TERM
 }
 
 step_log() { echo "$cache/log/${1//[^a-zA-Z0-9]/-}.log"; }
@@ -43,7 +52,6 @@ begin_step() {
   set +m
   trap 'stop_steps; kill -INT $$' INT
   trap 'stop_steps; kill -TERM $$' TERM
-  trap stop_steps EXIT
 }
 
 # end_step LABEL: prints a line every 10 s and one at its end; a failed step ends the launcher, with its last words.
@@ -55,7 +63,7 @@ end_step() {
   done
   wait "$pid" || status=$?
   unset "step_pids[$label]"
-  if [[ ${#step_pids[@]} -eq 0 ]]; then trap - INT TERM EXIT; fi
+  if [[ ${#step_pids[@]} -eq 0 ]]; then trap - INT TERM; fi
   if [[ $status -ne 0 ]]; then
     tail -n 30 "$log" >&2
     fail "$label failed after $((SECONDS - step_begins[$label])) s; all of its output: $log"

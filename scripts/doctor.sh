@@ -13,8 +13,7 @@ doctor() {
   doctor_installation
   say ""
   if [[ $doctor_failures -gt 0 ]]; then
-    say "$doctor_failures findings keep Atoll from working here."
-    return 1
+    fail "$doctor_failures findings keep Atoll from working here"
   fi
   say "Atoll can work here."
 }

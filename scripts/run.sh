@@ -72,7 +72,7 @@ start_server() {
   local build pid wanted
   if [[ -n ${ATOLL_POOL:-} ]]; then settings+=("--pool.depth=$ATOLL_POOL"); fi
   if [[ -f $data/server.conf ]]; then settings+=("--config=$data/server.conf"); fi
-  build="$server $JAVA_HOME ${settings[*]} $(cat "$data/server.conf" 2>/dev/null | sha256sum | cut -c1-16)"
+  build="$server $JAVA_HOME ${settings[*]} $(if [[ -f $data/server.conf ]]; then sha256sum <"$data/server.conf"; fi)"
   wanted=${port:-$(server_port)}
   wanted=${wanted:-$default_port}
   if pid=$(pid_of server); then

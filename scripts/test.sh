@@ -47,7 +47,7 @@ run_tests() {
   build_all
   logs=$cache/log/test
   mkdir -p "$logs"
-  export ATOLL_CACHE=$cache
+  export ATOLL_CACHE=$cache ATOLL_RUNSC=$runsc ATOLL_AGENT_IMAGE=$agent_image GO JAVA_HOME
   for entry in "${suites[@]}"; do
     IFS='|' read -r name when what <<<"$entry"
     [[ $when == ci || $all == yes ]] || continue
@@ -74,8 +74,7 @@ run_tests() {
   printf '\n== Suites\n'
   printf '%s\n' "${table[@]}"
   if [[ ${#failed[@]} -gt 0 ]]; then
-    say "FAILED: ${failed[*]} (logs: $logs)"
-    return 1
+    fail "FAILED: ${failed[*]} (logs: $logs)"
   fi
   say "all passed"
 }
