@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,6 +31,9 @@ const (
 	startTimeout = 60 * time.Second
 	// How long an agent that lost its connection is tried again before the box counts as broken.
 	reconnectFor = 30 * time.Second
+	// An agent that loses more connections than these in a while is broken, or not ours any more.
+	maxLosses    = 20
+	lossesWithin = 10 * time.Second
 	// A call for a box that is being reached again waits this long before it is refused.
 	reconnectPatience = 2 * time.Second
 	// How long a dead box's last output may take to be read from its pipe.
@@ -79,7 +83,9 @@ type box struct {
 	status <-chan unix.WaitStatus
 	// lost yields the link that ended.
 	lost chan *link
-	done bool
+	// losses are the times of the last lost connections.
+	losses []time.Time
+	done   bool
 }
 
 // Why a life ended.
@@ -375,7 +381,13 @@ func (b *box) reconnect() {
 	}
 	b.record.box.State = enginev1.BoxState_BOX_STATE_RECONNECTING
 	b.publish()
-	deadline := time.Now().Add(reconnectFor)
+	now := time.Now()
+	b.losses = slices.DeleteFunc(append(b.losses, now), func(at time.Time) bool { return now.Sub(at) > lossesWithin })
+	if len(b.losses) > maxLosses {
+		b.endLife(fmt.Errorf("%w: its connection was lost %d times within %v", errBroken, len(b.losses), lossesWithin))
+		return
+	}
+	deadline := now.Add(reconnectFor)
 	for wait := 10 * time.Millisecond; ; wait = min(2*wait, time.Second) {
 		_, err := b.connect(false)
 		if err == nil {
@@ -421,12 +433,17 @@ func (b *box) resumeExecutions(l *link) {
 		held[h.GetExecutionId()] = true
 		if b.node.spool.Kept(h.GetExecutionId()) {
 			// The server has it on record; only the agent was not told any more.
-			l.acknowledge(h)
+			l.abandon(h)
 			continue
 		}
 		owner := spool.Owner{ExecutionID: h.GetExecutionId(), BoxID: b.id, ContextID: clip(h.GetContextId()), SandboxID: b.record.box.GetSandboxId()}
 		log, _ := b.node.spool.Add(owner)
 		if log.Owner().BoxID != b.id {
+			continue
+		}
+		if log.Finished() != nil && (!h.GetFinished() || h.GetLastSeq() != log.Last()) {
+			// Its book was closed here, since the agent broke the protocol over it.
+			l.abandon(h)
 			continue
 		}
 		e, err := attachExecution(l, log, b.logger)
@@ -466,6 +483,7 @@ func (b *box) pump(l *link, e *execution) {
 			_ = b.node.spool.Discard(e.log, agentFault("execution "+id, err))
 		case errors.As(err, &broken):
 			b.logger.Warn("connection to the agent is ended", "error", err)
+			finishLog(e.log, &execv1.Finished{Reason: execv1.ExitReason_EXIT_REASON_LOST, Detail: clip(err.Error())})
 			l.session.Close()
 		}
 	}()

@@ -28,6 +28,7 @@ const (
 // the connection only as the log: after a reconnection a new one goes on.
 type execution struct {
 	log    *spool.Log
+	link   *link
 	stream *frame.Stream
 	logger *slog.Logger
 
@@ -60,7 +61,7 @@ func openExecution(l *link, log *spool.Log, first *agentv1.ExecuteRequest, logge
 		stream.Cancel()
 		return nil, err
 	}
-	return &execution{log: log, stream: stream, logger: logger}, nil
+	return &execution{log: log, link: l, stream: stream, logger: logger}, nil
 }
 
 // errRefused wraps the agent's answer to an execution that it did not take.
@@ -106,7 +107,9 @@ func (e *execution) ended(err error) error {
 	switch {
 	case finished:
 		return nil
-	case errors.Is(err, io.EOF):
+	case !e.link.alive():
+		return err
+	case err == io.EOF: // not a pipe's end of file, which comes wrapped
 		return &violation{fmt.Sprintf("execution %s has no end", e.log.Owner().ExecutionID)}
 	case errors.As(err, &status) && e.log.Last() == 0:
 		return fmt.Errorf("%w: %w", errRefused, err)

@@ -115,19 +115,35 @@ func (l *link) alive() bool {
 	}
 }
 
-// acknowledge lets the agent forget an execution that nobody drains any more.
-func (l *link) acknowledge(h *agentv1.HeldExecution) {
+// abandon lets the agent forget an execution whose book is closed: what it
+// still says of it is of no interest to anyone.
+func (l *link) abandon(h *agentv1.HeldExecution) {
 	stream, err := l.session.Open(context.Background(), agentrpc.Execute)
 	if err != nil {
 		return
 	}
+	acknowledge := func(seq uint64) *agentv1.ExecuteRequest {
+		return &agentv1.ExecuteRequest{Message: &agentv1.ExecuteRequest_AcknowledgeSeq{AcknowledgeSeq: seq}}
+	}
 	// An error means that the connection is over; the next one finds the execution again.
-	_ = stream.SendAll(
-		&agentv1.ExecuteRequest{Message: &agentv1.ExecuteRequest_Attach{Attach: &agentv1.Attach{ExecutionId: h.GetExecutionId(), AfterSeq: h.GetLastSeq()}}},
-		&agentv1.ExecuteRequest{Message: &agentv1.ExecuteRequest_AcknowledgeSeq{AcknowledgeSeq: h.GetLastSeq()}},
-	)
+	attach := &agentv1.Attach{ExecutionId: h.GetExecutionId(), AfterSeq: h.GetLastSeq()}
+	if stream.SendAll(&agentv1.ExecuteRequest{Message: &agentv1.ExecuteRequest_Attach{Attach: attach}}, acknowledge(h.GetLastSeq())) != nil {
+		return
+	}
+	if !h.GetFinished() {
+		go func() {
+			request := &agentv1.InterruptRequest{ExecutionId: h.GetExecutionId(), GraceMs: uint32(interruptGrace.Milliseconds())}
+			ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
+			defer cancel()
+			_ = frame.Call(ctx, l.session, agentrpc.Interrupt, request, &agentv1.Empty{})
+		}()
+	}
 	go func() {
-		for stream.Receive(&execv1.ExecutionEvent{}) == nil {
+		event := &execv1.ExecutionEvent{}
+		for stream.Receive(event) == nil {
+			if stream.Send(acknowledge(event.GetSeq())) != nil {
+				return
+			}
 		}
 	}()
 }

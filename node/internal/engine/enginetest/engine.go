@@ -136,18 +136,36 @@ func newest(t testing.TB, what, pattern string) string {
 	return found
 }
 
+// BuiltFiles are what ./atoll builds and tests with real sandboxes need.
+type BuiltFiles struct {
+	t                    testing.TB
+	Runsc, Agent, Images string
+}
+
+// Files finds the newest builds, and fails the test if there are none.
+func Files(t testing.TB) BuiltFiles {
+	t.Helper()
+	f := BuiltFiles{t: t, Runsc: os.Getenv("ATOLL_RUNSC"), Agent: os.Getenv("ATOLL_AGENT_IMAGE"), Images: filepath.Join(cache(), "images")}
+	if f.Agent == "" {
+		f.Agent = newest(t, "agent image", filepath.Join(cache(), "agent", "*.erofs"))
+	}
+	if f.Runsc == "" {
+		f.Runsc = filepath.Dir(newest(t, "runsc build", filepath.Join(cache(), "runsc", "*", "VERSION")))
+	}
+	return f
+}
+
+// Image is the path of the newest image with a name.
+func (f BuiltFiles) Image(name string) string {
+	f.t.Helper()
+	return newest(f.t, name+" image", filepath.Join(f.Images, name+"-*.erofs"))
+}
+
 func (e *Engine) flags() []string {
-	agent := os.Getenv("ATOLL_AGENT_IMAGE")
-	if agent == "" {
-		agent = newest(e.t, "agent image", filepath.Join(cache(), "agent", "*.erofs"))
-	}
-	runsc := os.Getenv("ATOLL_RUNSC")
-	if runsc == "" {
-		runsc = filepath.Dir(newest(e.t, "runsc build", filepath.Join(cache(), "runsc", "*", "VERSION")))
-	}
+	f := Files(e.t)
 	return []string{
-		"--data", e.Data, "--run", e.Run, "--instance", e.Instance, "--runsc", runsc,
-		"--agent-image", agent, "--images", filepath.Join(cache(), "images"), "--socket-group", "root",
+		"--data", e.Data, "--run", e.Run, "--instance", e.Instance, "--runsc", f.Runsc,
+		"--agent-image", f.Agent, "--images", f.Images, "--socket-group", "root",
 	}
 }
 

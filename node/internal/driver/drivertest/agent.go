@@ -1,0 +1,307 @@
+package drivertest
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"atoll/node/gen/agentv1"
+	"atoll/node/gen/execv1"
+	"atoll/node/internal/agentrpc"
+	"atoll/node/internal/frame"
+)
+
+const agentVariable = "ATOLL_FAKE_AGENT"
+
+// RunAgentIfAsked turns the test binary into the agent of a Fake sandbox. TestMain calls it first.
+func RunAgentIfAsked() {
+	if os.Getenv(agentVariable) == "" {
+		return
+	}
+	if err := runAgent(); err != nil {
+		fmt.Fprintln(os.Stderr, "fake agent:", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// fakeAgent keeps the agent's promises about executions, and breaks them when the code says so:
+//
+//	print N     N outputs of 100 bytes
+//	hold        runs until it is interrupted
+//	allocate N  touches N MiB
+//	exit N      ends the agent
+//	skip        leaves out a seq
+//	endless     ends the stream without a last event
+type fakeAgent struct {
+	mu sync.Mutex
+	// All below is guarded by mu.
+	contexts   map[string]*execv1.Context
+	executions map[string]*fakeExecution
+}
+
+type fakeExecution struct {
+	events       []*execv1.ExecutionEvent
+	acknowledged uint64
+	offset       uint64
+	finished     bool
+	changed      chan struct{}
+	interrupt    chan struct{}
+}
+
+func runAgent() error {
+	var key [32]byte
+	if _, err := hex.Decode(key[:], []byte(os.Getenv("ATOLL_FRAME_KEY"))); err != nil {
+		return err
+	}
+	if delay, err := time.ParseDuration(os.Getenv("ATOLL_FAKE_DELAY")); err == nil {
+		time.Sleep(delay)
+	}
+	in, err := frame.OpenFIFO("/proc/self/fd/0")
+	if err != nil {
+		return err
+	}
+	out, err := frame.OpenFIFO("/proc/self/fd/1")
+	if err != nil {
+		return err
+	}
+	a := &fakeAgent{contexts: map[string]*execv1.Context{}, executions: map[string]*fakeExecution{}}
+	return frame.Serve(context.Background(), in, out, frame.GuestOptions{Key: key, Handler: func(s *frame.Stream) { s.End(a.serve(s)) }})
+}
+
+func refuse(code codes.Code, format string, values ...any) error {
+	return &frame.Status{Code: code, Message: fmt.Sprintf(format, values...)}
+}
+
+func (a *fakeAgent) serve(s *frame.Stream) error {
+	switch s.Method() {
+	case agentrpc.Hello:
+		if err := s.Receive(&agentv1.HelloRequest{}); err != nil {
+			return err
+		}
+		return s.Send(a.helloReply())
+	case agentrpc.OpenContext:
+		request := &agentv1.OpenContextRequest{}
+		if err := s.Receive(request); err != nil {
+			return err
+		}
+		if request.GetSpec().GetLanguage() == "broken" {
+			return refuse(codes.FailedPrecondition, "no kernel for it")
+		}
+		c := &execv1.Context{ContextId: request.GetSpec().GetContextId(), Language: request.GetSpec().GetLanguage(), State: execv1.ContextState_CONTEXT_STATE_IDLE}
+		a.mu.Lock()
+		a.contexts[c.GetContextId()] = c
+		a.mu.Unlock()
+		return s.Send(&agentv1.OpenContextReply{Context: c})
+	case agentrpc.Interrupt:
+		request := &agentv1.InterruptRequest{}
+		if err := s.Receive(request); err != nil {
+			return err
+		}
+		a.mu.Lock()
+		e := a.executions[request.GetExecutionId()]
+		a.mu.Unlock()
+		if e != nil {
+			close(e.interrupt)
+		}
+		return s.Send(&agentv1.Empty{})
+	case agentrpc.Watch:
+		if err := s.Receive(&agentv1.WatchRequest{}); err != nil {
+			return err
+		}
+		<-s.Context().Done()
+		return nil
+	case agentrpc.Execute:
+		return a.execute(s)
+	}
+	return refuse(codes.Unimplemented, "%s", s.Method())
+}
+
+func (a *fakeAgent) helloReply() *agentv1.HelloReply {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	reply := &agentv1.HelloReply{AgentVersion: "fake"}
+	for _, c := range a.contexts {
+		reply.Contexts = append(reply.Contexts, c)
+	}
+	for id, e := range a.executions {
+		reply.Executions = append(reply.Executions, &agentv1.HeldExecution{
+			ExecutionId: id, AcknowledgedSeq: e.acknowledged, LastSeq: uint64(len(e.events)), Finished: e.finished,
+		})
+	}
+	return reply
+}
+
+func (a *fakeAgent) execute(s *frame.Stream) error {
+	first := &agentv1.ExecuteRequest{}
+	if err := s.Receive(first); err != nil {
+		return err
+	}
+	id, after := first.GetAttach().GetExecutionId(), first.GetAttach().GetAfterSeq()
+	if spec := first.GetStart(); spec != nil {
+		id = spec.GetExecutionId()
+		a.mu.Lock()
+		if a.contexts[spec.GetContextId()] == nil {
+			a.mu.Unlock()
+			return refuse(codes.NotFound, "no context %s", spec.GetContextId())
+		}
+		if a.executions[id] == nil {
+			e := &fakeExecution{changed: make(chan struct{}), interrupt: make(chan struct{})}
+			a.executions[id] = e
+			go a.run(e, spec.GetCode())
+		}
+		a.mu.Unlock()
+	}
+	a.mu.Lock()
+	e := a.executions[id]
+	a.mu.Unlock()
+	if e == nil {
+		return refuse(codes.NotFound, "no execution %s", id)
+	}
+	done := make(chan struct{})
+	go a.takeAcknowledgements(s, id, e, done)
+	for {
+		a.mu.Lock()
+		events, changed := e.events[min(after, uint64(len(e.events))):], e.changed
+		a.mu.Unlock()
+		for _, event := range events {
+			if event == nil {
+				return nil
+			}
+			after++
+			if event.GetSeq() == 0 {
+				continue
+			}
+			if err := s.Send(event); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-changed:
+		case <-done:
+			return nil
+		case <-s.Context().Done():
+			return s.Context().Err()
+		}
+	}
+}
+
+func (a *fakeAgent) takeAcknowledgements(s *frame.Stream, id string, e *fakeExecution, done chan struct{}) {
+	defer close(done)
+	for {
+		request := &agentv1.ExecuteRequest{}
+		if s.Receive(request) != nil {
+			return
+		}
+		a.mu.Lock()
+		e.acknowledged = max(e.acknowledged, request.GetAcknowledgeSeq())
+		forget := e.finished && e.acknowledged >= uint64(len(e.events))
+		if forget {
+			delete(a.executions, id)
+		}
+		a.mu.Unlock()
+		if forget {
+			return
+		}
+	}
+}
+
+// add appends an event; nil ends the stream, an event of seq 0 is left out.
+func (a *fakeAgent) add(e *fakeExecution, events ...*execv1.ExecutionEvent) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, event := range events {
+		if event != nil {
+			event.Seq = uint64(len(e.events) + 1)
+			if o := event.GetOutput(); o != nil {
+				o.Offset = e.offset
+				e.offset += uint64(len(o.GetData()))
+			}
+			e.finished = event.GetFinished() != nil
+		}
+		e.events = append(e.events, event)
+	}
+	close(e.changed)
+	e.changed = make(chan struct{})
+}
+
+func (a *fakeAgent) run(e *fakeExecution, code string) {
+	word, argument, _ := strings.Cut(code, " ")
+	n, _ := strconv.Atoi(argument)
+	end := &execv1.Finished{Reason: execv1.ExitReason_EXIT_REASON_COMPLETED}
+	a.add(e, &execv1.ExecutionEvent{Event: &execv1.ExecutionEvent_Started{Started: &execv1.Started{}}})
+	switch word {
+	case "print":
+		for i := range n {
+			a.add(e, output(fmt.Sprintf("%099d\n", i)))
+		}
+	case "hold":
+		a.add(e, output("holding\n"))
+		<-e.interrupt
+		end.Reason = execv1.ExitReason_EXIT_REASON_INTERRUPTED
+	case "allocate":
+		a.add(e, output("allocating\n"))
+		var all [][]byte
+		for range n {
+			b := make([]byte, 1<<20)
+			for i := 0; i < len(b); i += 4096 {
+				b[i] = 1
+			}
+			all = append(all, b)
+		}
+		end.ExitCode = int32(len(all))
+	case "exit":
+		a.add(e, output("leaving\n"))
+		// What was said is on its way; the engine acknowledges nothing so small.
+		<-time.After(50 * time.Millisecond)
+		os.Exit(n)
+	case "skip":
+		a.mu.Lock()
+		e.events = append(e.events, &execv1.ExecutionEvent{})
+		a.mu.Unlock()
+		a.add(e, output("after the hole\n"))
+		<-e.interrupt
+	case "endless":
+		a.add(e, nil)
+		<-e.interrupt
+	}
+	a.add(e, &execv1.ExecutionEvent{Event: &execv1.ExecutionEvent_Finished{Finished: end}})
+}
+
+func output(text string) *execv1.ExecutionEvent {
+	return &execv1.ExecutionEvent{Event: &execv1.ExecutionEvent_Output{Output: &execv1.Output{Stream: execv1.Stream_STREAM_STDOUT, Data: []byte(text)}}}
+}
+
+// Dial connects to the agent of a started sandbox and says hello, as the engine does.
+func Dial(ctx context.Context, dir string, key [32]byte, epoch uint64) (*frame.Session, error) {
+	out, err := frame.OpenFIFO(dir + "/stdout")
+	if err != nil {
+		return nil, err
+	}
+	in, err := frame.OpenFIFO(dir + "/stdin")
+	if err != nil {
+		return nil, err
+	}
+	session, err := frame.Connect(ctx, out, in, frame.HostOptions{Epoch: epoch, Key: key})
+	if err != nil {
+		return nil, errors.Join(err, in.Close(), out.Close())
+	}
+	go func() {
+		<-session.Done()
+		in.Close()
+		out.Close()
+	}()
+	hello := &agentv1.HelloRequest{BoxId: "box", Epoch: epoch, User: "user", Home: "/home/user", Entropy: make([]byte, 32), Reconfigure: epoch == 1}
+	if err := frame.Call(ctx, session, agentrpc.Hello, hello, &agentv1.HelloReply{}); err != nil {
+		return nil, errors.Join(err, session.Close())
+	}
+	return session, nil
+}

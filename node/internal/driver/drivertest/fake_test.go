@@ -1,0 +1,23 @@
+package drivertest
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func TestMain(m *testing.M) {
+	RunAgentIfAsked()
+	os.Exit(m.Run())
+}
+
+func TestFakeKeepsTheContract(t *testing.T) {
+	Contract(t, func(t *testing.T) Subject {
+		h := Hierarchy(t, "dtfake")
+		image := filepath.Join(t.TempDir(), "image")
+		if err := os.WriteFile(image, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return Subject{Driver: &Fake{Dir: t.TempDir(), Cgroups: h}, Cgroups: h, Image: image}
+	})
+}
