@@ -1,0 +1,384 @@
+package atoll.core.testing;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import atoll.core.BoxId;
+import atoll.core.ContextId;
+import atoll.core.ExecutionId;
+import atoll.core.KeyId;
+import atoll.core.Language;
+import atoll.core.Page;
+import atoll.core.PageRequest;
+import atoll.core.ProjectId;
+import atoll.core.RunId;
+import atoll.core.SandboxId;
+import atoll.core.Scope;
+import atoll.core.execution.CapturedText;
+import atoll.core.execution.ExecutionError;
+import atoll.core.execution.ExecutionOutcome;
+import atoll.core.execution.ExecutionOutcome.MemoryUse;
+import atoll.core.execution.ExecutionQuery;
+import atoll.core.execution.ExecutionRecord;
+import atoll.core.execution.ExecutionResult;
+import atoll.core.execution.ExitReason;
+import atoll.core.execution.MimeBundle;
+import atoll.core.sandbox.Context;
+import atoll.core.sandbox.EndReason;
+import atoll.core.sandbox.Sandbox;
+import atoll.core.sandbox.SandboxQuery;
+import atoll.core.sandbox.SandboxState;
+import atoll.core.store.Event;
+import atoll.core.store.IdempotencyClaim;
+import atoll.core.store.Store;
+import atoll.core.store.StoredKey;
+import atoll.core.template.Limits;
+import java.time.Duration;
+import java.time.Instant;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.OptionalInt;
+import java.util.Set;
+import java.util.concurrent.atomic.AtomicInteger;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+
+/** What core relies on in every {@link Store}. */
+public abstract class StoreContract {
+    private static final Instant NOW = Instant.parse("2026-03-01T12:00:00.123456Z");
+    private Store store = new MemoryStore();
+
+    /** An empty store. */
+    protected abstract Store open();
+
+    @BeforeEach
+    void opened() {
+        store = open();
+    }
+
+    @AfterEach
+    void closed() {
+        store.close();
+    }
+
+    private static Sandbox sandbox(Instant createdAt, Map<String, String> labels) {
+        return new Sandbox(
+                SandboxId.random(),
+                ProjectId.DEFAULT,
+                "python",
+                SandboxState.CREATING,
+                Limits.DEFAULT,
+                labels,
+                BoxId.random(),
+                RunId.random(),
+                createdAt,
+                Optional.empty());
+    }
+
+    private Sandbox inserted(Instant createdAt, Map<String, String> labels) {
+        Sandbox sandbox = sandbox(createdAt, labels);
+        store.insertSandbox(sandbox, Optional.empty());
+        return sandbox;
+    }
+
+    private static ExecutionRecord running(Instant createdAt, String code) {
+        return new ExecutionRecord(
+                ExecutionId.random(),
+                ProjectId.DEFAULT,
+                SandboxId.random(),
+                ContextId.random(),
+                Language.PYTHON,
+                code,
+                code.length(),
+                createdAt,
+                Optional.empty());
+    }
+
+    private static ExecutionRecord ended(ExecutionRecord r, String printed) {
+        ExecutionOutcome outcome = new ExecutionOutcome(
+                r.id(),
+                r.sandboxId(),
+                r.contextId(),
+                new CapturedText(printed, printed.length() + 3L, true),
+                new CapturedText(printed, printed.length(), false),
+                new CapturedText("err", 3, true),
+                List.of(new ExecutionResult(
+                        true, new MimeBundle("{\"text/plain\":\"é\\u0000\"}", Optional.of("é\0")), 7)),
+                Optional.of(new ExecutionError("ValueError", "no", "Traceback\nValueError: no")),
+                ExitReason.OUT_OF_MEMORY,
+                OptionalInt.of(3),
+                OptionalInt.of(9),
+                false,
+                "It needed more.",
+                Optional.of(new MemoryUse(1000, 999)),
+                r.createdAt().plusMillis(1),
+                Duration.ofNanos(1_234_567),
+                true);
+        return with(r, outcome);
+    }
+
+    private static ExecutionRecord with(ExecutionRecord r, ExecutionOutcome outcome) {
+        return new ExecutionRecord(
+                r.id(),
+                r.project(),
+                r.sandboxId(),
+                r.contextId(),
+                r.language(),
+                r.code(),
+                r.codeBytes(),
+                r.createdAt(),
+                Optional.of(outcome));
+    }
+
+    private void save(ExecutionRecord record) {
+        store.saveExecutionLater(record, () -> {});
+    }
+
+    @Test
+    void epochs_only_grow() {
+        assertThat(store.nextEpoch("n", 0)).isEqualTo(1);
+        assertThat(store.nextEpoch("n", 0)).isEqualTo(2);
+        assertThat(store.nextEpoch("n", 9)).isEqualTo(10);
+        assertThat(store.nextEpoch("n", 3)).isEqualTo(11);
+        assertThat(store.nextEpoch("other", 0)).isEqualTo(1);
+    }
+
+    @Test
+    void a_key_is_found_by_its_hash() {
+        StoredKey key = new StoredKey(
+                KeyId.random(),
+                ProjectId.DEFAULT,
+                "operator",
+                "hash",
+                "atoll_ab",
+                Set.of(Scope.READ, Scope.ADMIN),
+                NOW,
+                Optional.of(NOW.plusSeconds(9)));
+        store.insertKey(key);
+        store.keyUsedLater(key.id(), NOW);
+        assertThat(store.keyByHash("hash")).contains(key);
+        assertThat(store.keyByHash("other")).isEmpty();
+    }
+
+    @Test
+    void a_sandbox_comes_back_as_it_was_stored() {
+        Sandbox sandbox = inserted(NOW, Map.of("team", "a\"b", "x", ""));
+        assertThat(store.sandbox(sandbox.id())).contains(sandbox);
+        assertThat(store.sandbox(SandboxId.random())).isEmpty();
+    }
+
+    @Test
+    void a_sandbox_goes_through_its_states() {
+        Sandbox sandbox = inserted(NOW, Map.of());
+        assertThat(store.liveSandboxes()).containsExactly(sandbox);
+        Sandbox running = sandbox.running();
+        store.updateSandboxLater(running);
+        assertThat(store.sandbox(sandbox.id())).contains(running);
+        Sandbox ended = running.ended(new Sandbox.End(EndReason.OUT_OF_MEMORY, "peak 3", NOW.plusSeconds(1)));
+        store.updateSandbox(ended);
+        assertThat(store.sandbox(sandbox.id())).contains(ended);
+        assertThat(store.liveSandboxes()).isEmpty();
+    }
+
+    @Test
+    void a_sandbox_that_has_ended_stays_so() {
+        Sandbox sandbox = inserted(NOW, Map.of());
+        Sandbox ended = sandbox.ended(new Sandbox.End(EndReason.DELETED, "by key", NOW));
+        store.updateSandbox(ended);
+        store.updateSandboxLater(sandbox.running());
+        assertThat(store.sandbox(sandbox.id())).contains(ended);
+    }
+
+    @Test
+    void sandboxes_are_listed_newest_first_page_by_page() {
+        List<Sandbox> all = new ArrayList<>();
+        for (int i = 0; i < 5; i++) {
+            // Two at the same time: the id decides, so none is lost between pages.
+            all.add(inserted(NOW.plusSeconds(i / 2), Map.of()));
+        }
+        List<Sandbox> seen = new ArrayList<>();
+        Optional<String> cursor = Optional.empty();
+        do {
+            Page<Sandbox> page = store.sandboxes(
+                    ProjectId.DEFAULT,
+                    new SandboxQuery(Optional.empty(), Optional.empty(), Map.of(), new PageRequest(2, cursor)));
+            seen.addAll(page.items());
+            cursor = page.next();
+        } while (cursor.isPresent());
+        assertThat(seen).containsExactlyInAnyOrderElementsOf(all);
+        assertThat(seen).extracting(Sandbox::createdAt).isSortedAccordingTo((a, b) -> b.compareTo(a));
+    }
+
+    @Test
+    void sandboxes_are_filtered() {
+        Sandbox one = inserted(NOW, Map.of("team", "a", "env", "test"));
+        Sandbox two = inserted(NOW, Map.of("team", "b"));
+        store.updateSandbox(two.running());
+        assertThat(list(Optional.of(SandboxState.RUNNING), Optional.empty(), Map.of()))
+                .containsExactly(two.running());
+        assertThat(list(Optional.empty(), Optional.empty(), Map.of("team", "a", "env", "test")))
+                .containsExactly(one);
+        assertThat(list(Optional.empty(), Optional.empty(), Map.of("team", "a", "env", "x")))
+                .isEmpty();
+        assertThat(list(Optional.empty(), Optional.of("bun"), Map.of())).isEmpty();
+        assertThat(store.sandboxes(ProjectId.random(), SandboxQuery.ALL).items())
+                .isEmpty();
+    }
+
+    private List<Sandbox> list(Optional<SandboxState> state, Optional<String> template, Map<String, String> labels) {
+        return store.sandboxes(ProjectId.DEFAULT, new SandboxQuery(state, template, labels, PageRequest.FIRST))
+                .items();
+    }
+
+    @Test
+    void contexts_belong_to_their_sandbox() {
+        Sandbox sandbox = sandbox(NOW, Map.of());
+        Context first = new Context(ContextId.random(), ProjectId.DEFAULT, sandbox.id(), Language.PYTHON, true, NOW);
+        store.insertSandbox(sandbox, Optional.of(first));
+        Context second = new Context(
+                ContextId.random(), ProjectId.DEFAULT, sandbox.id(), Language.BASH, false, NOW.plusSeconds(1));
+        store.insertContextLater(second);
+        assertThat(store.contexts(sandbox.id())).containsExactly(first, second);
+        assertThat(store.contexts(SandboxId.random())).isEmpty();
+    }
+
+    @Test
+    void an_execution_comes_back_with_everything_it_said() {
+        ExecutionRecord running = running(NOW, "print(1)");
+        save(running);
+        assertThat(store.execution(running.id())).contains(running);
+        assertThat(store.runningExecutions()).containsExactly(running);
+        ExecutionRecord ended = ended(running, "a");
+        save(ended);
+        assertThat(store.execution(running.id())).contains(ended);
+        store.flush();
+        assertThat(store.execution(running.id())).contains(ended);
+        assertThat(store.runningExecutions()).isEmpty();
+    }
+
+    @Test
+    void text_with_nul_and_odd_characters_comes_back() {
+        ExecutionRecord record = ended(running(NOW, "x = '\0'"), "a\0b\uE000c\uE001\uE002 😀 \r\n\t'\"\\");
+        save(record);
+        store.flush();
+        assertThat(store.execution(record.id())).contains(record);
+    }
+
+    @Test
+    void half_a_character_is_replaced() {
+        ExecutionRecord record = running(NOW, "a\uD83Db\uDE00");
+        save(record);
+        store.flush();
+        assertThat(store.execution(record.id()).orElseThrow().code()).isIn("a\uFFFDb\uFFFD", record.code());
+    }
+
+    @Test
+    void executions_are_filtered_and_listed_newest_first() {
+        ExecutionRecord one = running(NOW, "1");
+        ExecutionRecord two = ended(running(NOW.plusSeconds(1), "2"), "x");
+        save(one);
+        save(two);
+        assertThat(executions(Optional.empty(), Optional.empty(), Optional.empty()))
+                .containsExactly(two, one);
+        assertThat(executions(Optional.of(one.sandboxId()), Optional.empty(), Optional.empty()))
+                .containsExactly(one);
+        assertThat(executions(Optional.empty(), Optional.of(two.contextId()), Optional.empty()))
+                .containsExactly(two);
+        assertThat(executions(Optional.empty(), Optional.empty(), Optional.of(true)))
+                .containsExactly(one);
+        assertThat(executions(Optional.empty(), Optional.empty(), Optional.of(false)))
+                .containsExactly(two);
+        assertThat(store.executions(ProjectId.random(), ExecutionQuery.ALL).items())
+                .isEmpty();
+    }
+
+    private List<ExecutionRecord> executions(
+            Optional<SandboxId> sandbox, Optional<ContextId> context, Optional<Boolean> running) {
+        return store.executions(ProjectId.DEFAULT, new ExecutionQuery(sandbox, context, running, PageRequest.FIRST))
+                .items();
+    }
+
+    @Test
+    void thousands_of_executions_are_written_in_the_background() {
+        AtomicInteger durable = new AtomicInteger();
+        List<ExecutionRecord> records = new ArrayList<>();
+        for (int i = 0; i < 3_000; i++) {
+            ExecutionRecord running = running(NOW.plusMillis(i), "x");
+            records.add(ended(running, "y"));
+            store.saveExecutionLater(running, durable::incrementAndGet);
+            store.saveExecutionLater(records.getLast(), durable::incrementAndGet);
+        }
+        store.flush();
+        assertThat(durable).hasValue(6_000);
+        assertThat(store.execution(records.get(0).id())).contains(records.get(0));
+        assertThat(store.execution(records.get(2_999).id())).contains(records.get(2_999));
+    }
+
+    @Test
+    void a_key_belongs_to_its_first_request() {
+        IdempotencyClaim first = new IdempotencyClaim("code_exec", "k", "hash1", "exec-1");
+        IdempotencyClaim second = new IdempotencyClaim("code_exec", "k", "hash2", "exec-2");
+        assertThat(store.claim(ProjectId.DEFAULT, first, NOW)).isEqualTo(first);
+        assertThat(store.claim(ProjectId.DEFAULT, second, NOW)).isEqualTo(first);
+        assertThat(store.claim(ProjectId.DEFAULT, new IdempotencyClaim("other", "k", "h", "r"), NOW)
+                        .resultId())
+                .isEqualTo("r");
+    }
+
+    @Test
+    void events_are_read_after_a_cursor() {
+        for (int i = 0; i < 3; i++) {
+            store.appendEventLater(new Event(0, ProjectId.DEFAULT, NOW, "sandbox.started", "sb" + i, ""));
+        }
+        List<Event> first = store.events(ProjectId.DEFAULT, 0, 2);
+        assertThat(first).extracting(Event::subject).containsExactly("sb0", "sb1");
+        assertThat(store.events(ProjectId.DEFAULT, first.getLast().cursor(), 10))
+                .extracting(Event::subject)
+                .containsExactly("sb2");
+        assertThat(store.events(ProjectId.random(), 0, 10)).isEmpty();
+    }
+
+    @Test
+    void retention_removes_ended_executions_by_age() {
+        ExecutionRecord old = ended(running(NOW.minusSeconds(100), "1"), "x");
+        ExecutionRecord stillRunning = running(NOW.minusSeconds(100), "2");
+        ExecutionRecord young = ended(running(NOW, "3"), "x");
+        List.of(old, stillRunning, young).forEach(this::save);
+        store.flush();
+        assertThat(store.removeExecutions(NOW.minusSeconds(50), 1000, 10)).containsExactly(old.id());
+        assertThat(store.execution(old.id())).isEmpty();
+        assertThat(store.execution(stillRunning.id())).isPresent();
+        assertThat(store.execution(young.id())).isPresent();
+    }
+
+    @Test
+    void retention_keeps_no_more_than_so_many_executions() {
+        List<ExecutionRecord> records = new ArrayList<>();
+        for (int i = 0; i < 6; i++) {
+            records.add(ended(running(NOW.plusSeconds(i), "x"), "y"));
+        }
+        records.forEach(this::save);
+        store.flush();
+        assertThat(store.removeExecutions(NOW.minusSeconds(50), 4, 10))
+                .containsExactlyInAnyOrder(records.get(0).id(), records.get(1).id());
+        assertThat(store.removeExecutions(NOW.minusSeconds(50), 4, 10)).isEmpty();
+    }
+
+    @Test
+    void retention_removes_what_ended_long_ago() {
+        Sandbox old = inserted(NOW.minusSeconds(100), Map.of("a", "b"));
+        store.updateSandbox(old.ended(new Sandbox.End(EndReason.DELETED, "", NOW.minusSeconds(90))));
+        store.insertContextLater(
+                new Context(ContextId.random(), ProjectId.DEFAULT, old.id(), Language.BASH, true, NOW));
+        Sandbox live = inserted(NOW.minusSeconds(100), Map.of());
+        store.appendEventLater(new Event(0, ProjectId.DEFAULT, NOW.minusSeconds(90), "k", "s", ""));
+        store.flush();
+        assertThat(store.removeEnded(NOW.minusSeconds(50), 10)).isEqualTo(1);
+        assertThat(store.sandbox(old.id())).isEmpty();
+        assertThat(store.contexts(old.id())).isEmpty();
+        assertThat(store.sandbox(live.id())).contains(live);
+        assertThat(store.events(ProjectId.DEFAULT, 0, 10)).isEmpty();
+    }
+}
