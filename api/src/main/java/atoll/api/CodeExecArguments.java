@@ -9,6 +9,7 @@ import java.nio.charset.StandardCharsets;
 import java.util.Optional;
 import java.util.Set;
 import java.util.function.Function;
+import java.util.regex.Pattern;
 import tools.jackson.databind.JsonNode;
 
 /** The arguments of {@code code_exec}, as they come by HTTP and by MCP. */
@@ -19,6 +20,8 @@ final class CodeExecArguments {
 
     private static final Set<String> BY_TOOL =
             Set.of("code", "template", "language", "sandbox_id", "context_id", "timeout_seconds", "env");
+
+    private static final Pattern ID_SHAPE = Pattern.compile("[a-z-]+-[0-9a-hjkmnp-tv-z]{26}");
 
     private final Fields fields;
 
@@ -74,6 +77,9 @@ final class CodeExecArguments {
             try {
                 return parse.apply(text);
             } catch (AtollException e) {
+                if (ID_SHAPE.matcher(text).matches()) {
+                    throw e;
+                }
                 throw new AtollException(
                         ErrorCode.INVALID_REQUEST, name + ": " + e.message(), e.reason(), e.remediation());
             }

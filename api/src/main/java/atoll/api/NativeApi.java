@@ -12,6 +12,7 @@ import java.io.IOException;
 import java.io.InputStream;
 import java.io.UncheckedIOException;
 import java.nio.charset.StandardCharsets;
+import java.util.List;
 import java.util.Map;
 import java.util.function.Supplier;
 
@@ -24,14 +25,20 @@ public final class NativeApi {
         return ErrorTable::map;
     }
 
-    /** Adds all routes. */
-    public static void addTo(RouteTable.Builder routes, Atoll atoll, PrometheusMetrics metrics, String version) {
+    /** Adds all routes; pages of {@code allowedOrigins}, and of this machine, may call {@code /mcp}. */
+    public static void addTo(
+            RouteTable.Builder routes,
+            Atoll atoll,
+            PrometheusMetrics metrics,
+            String version,
+            List<String> allowedOrigins) {
         var auth = new KeyAuth<Caller>(atoll.keys()::authenticate);
         var codeExec = new CodeExecApi(atoll.codeExecution());
         var executions = new ExecutionsApi(atoll.executions());
         var sandboxes = new SandboxesApi(atoll.sandboxes());
         var templates = new TemplatesApi(atoll.templates());
         Supplier<ServerStatus> status = atoll::status;
+        var mcp = new McpApi(atoll.codeExecution(), version, allowedOrigins);
         var health = new HealthApi(status, version);
 
         routes.post("/v1/code_exec", auth.guard(codeExec::codeExec))
@@ -54,6 +61,8 @@ public final class NativeApi {
                             "text/plain; version=0.0.4; charset=utf-8",
                             metrics.text(status.get()).getBytes(StandardCharsets.UTF_8));
                 }))
+                .post("/mcp", auth.guard(mcp::post))
+                .delete("/mcp", auth.guard(mcp::delete))
                 .get("/healthz", health::health)
                 .get("/openapi.json", exchange -> exchange.bytes(200, "application/json", OpenApi.DOCUMENT))
                 .get("/", exchange -> index(exchange, version));

@@ -65,6 +65,33 @@ final class Wire {
             OptionalLong memoryLimitBytes,
             OptionalLong memoryPeakBytes) {
 
+        /** The same with shorter texts. */
+        Outcome withTexts(String newOutput, String newStdout, String newStderr) {
+            return new Outcome(
+                    newOutput,
+                    sandboxId,
+                    contextId,
+                    executionId,
+                    newStdout,
+                    newStderr,
+                    results,
+                    error,
+                    exitReason,
+                    exitCode,
+                    signal,
+                    stateKept,
+                    detail,
+                    durationMs,
+                    startedAt,
+                    true,
+                    stdoutBytes,
+                    stderrBytes,
+                    stdoutTruncated || !newStdout.equals(stdout),
+                    stderrTruncated || !newStderr.equals(stderr),
+                    memoryLimitBytes,
+                    memoryPeakBytes);
+        }
+
         static Outcome of(ExecutionOutcome outcome) {
             CapturedText stdout = outcome.stdout();
             CapturedText stderr = outcome.stderr();

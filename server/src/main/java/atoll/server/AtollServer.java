@@ -98,7 +98,7 @@ final class AtollServer implements AutoCloseable {
         core.ensureKey(secrets.apiKey(), "operator");
 
         RouteTable.Builder routes = RouteTable.builder();
-        NativeApi.addTo(routes, core, metrics, Version.TEXT);
+        NativeApi.addTo(routes, core, metrics, Version.TEXT, options.allowedOrigins());
         Optional<AccessLog> accessLog = accessLog();
         accessLog.ifPresent(log -> closings.push(log::close));
         var httpServer = new HttpServer(http, routes.build(), NativeApi.errors(), metrics, accessLog);
