@@ -22,6 +22,7 @@ import (
 	"atoll/node/gen/execv1"
 	"atoll/node/internal/engine"
 	"atoll/node/internal/engine/enginetest"
+	"atoll/node/internal/patience"
 )
 
 func TestMain(m *testing.M) {
@@ -264,7 +265,7 @@ func TestKilledSandboxEndsItsExecutionsWithTheReason(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if took := time.Since(killed); took > time.Second {
+	if took := time.Since(killed); took > patience.Of(time.Second) {
 		t.Errorf("the end was told after %v", took)
 	}
 	if got := event.GetFinished().GetReason(); got != execv1.ExitReason_EXIT_REASON_SANDBOX_ENDED {

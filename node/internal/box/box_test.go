@@ -24,6 +24,7 @@ import (
 	"atoll/node/gen/execv1"
 	"atoll/node/internal/driver/drivertest"
 	"atoll/node/internal/image"
+	"atoll/node/internal/patience"
 	"atoll/node/internal/spool"
 )
 
@@ -154,7 +155,7 @@ func (r *rig) run(box, code string) (*execv1.Finished, string) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(r.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(r.t.Context(), patience.Of(20*time.Second))
 	defer cancel()
 	finished, text, err := finish(ctx, log)
 	if err != nil {
@@ -167,7 +168,7 @@ func (r *rig) await(box string, want enginev1.BoxState) *enginev1.Box {
 	r.t.Helper()
 	subscription := r.Subscribe()
 	defer r.Unsubscribe(subscription)
-	ctx, cancel := context.WithTimeout(r.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(r.t.Context(), patience.Of(20*time.Second))
 	defer cancel()
 	for {
 		b, err := subscription.Next(ctx)
@@ -257,7 +258,7 @@ func TestDeathIsNoticedAtOnce(t *testing.T) {
 	}
 	best = min(best, time.Since(started))
 	t.Logf("end was told after %v", best)
-	if best > 500*time.Millisecond {
+	if best > patience.Of(500*time.Millisecond) {
 		t.Fatalf("end was told after %v", best)
 	}
 }
@@ -363,7 +364,7 @@ func TestBoxSurvivesEverythingAtOnce(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), patience.Of(20*time.Second))
 			defer cancel()
 			_, _, err = finish(ctx, log)
 			return err

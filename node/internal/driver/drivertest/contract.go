@@ -15,6 +15,7 @@ import (
 
 	"atoll/node/internal/cgroup"
 	"atoll/node/internal/driver"
+	"atoll/node/internal/patience"
 )
 
 // Subject is a driver under test.
@@ -54,7 +55,7 @@ func (s Subject) prepare(t *testing.T, id string) *sandbox {
 		AgentEnv: []string{"ATOLL_FRAME_KEY=" + hex.EncodeToString(b.key[:])},
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), patience.Of(10*time.Second))
 		defer cancel()
 		if err := errors.Join(s.Driver.Delete(ctx, id), group.Remove(ctx)); err != nil {
 			t.Error(err)
@@ -77,7 +78,7 @@ func (s Subject) start(t *testing.T, id string) *sandbox {
 // hello fails the test if the agent does not answer.
 func (b *sandbox) hello(t *testing.T, epoch uint64) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience.Of(20*time.Second))
 	defer cancel()
 	session, err := Dial(ctx, b.spec.Dir, b.key, epoch)
 	if err != nil {
@@ -178,7 +179,7 @@ func Contract(t *testing.T, subject func(t *testing.T) Subject) {
 		if err := s.Driver.Delete(t.Context(), firstID); err != nil {
 			t.Fatal(err)
 		}
-		ctx, stop := context.WithTimeout(t.Context(), 5*time.Second)
+		ctx, stop := context.WithTimeout(t.Context(), patience.Of(5*time.Second))
 		defer stop()
 		if err := b.group.Remove(ctx); err != nil {
 			t.Fatal(err)
@@ -188,9 +189,10 @@ func Contract(t *testing.T, subject func(t *testing.T) Subject) {
 
 func await(t *testing.T, condition func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(5 * time.Second); !condition(); {
+	within := patience.Of(5 * time.Second)
+	for deadline := time.Now().Add(within); !condition(); {
 		if time.Now().After(deadline) {
-			t.Fatal("not so after 5 s")
+			t.Fatalf("not so after %v", within)
 		}
 		<-time.After(2 * time.Millisecond)
 	}

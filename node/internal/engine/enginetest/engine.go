@@ -27,6 +27,7 @@ import (
 	"atoll/node/gen/execv1"
 	"atoll/node/internal/cgroup"
 	"atoll/node/internal/engine"
+	"atoll/node/internal/patience"
 )
 
 // Engine is one engine process with its own instance, data and socket.
@@ -190,7 +191,7 @@ func (e *Engine) Launch() {
 	}
 	e.conn.ResetConnectBackoff()
 	e.epoch++
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience.Of(20*time.Second))
 	defer cancel()
 	_, err := e.Claim(ctx, &enginev1.ClaimRequest{Epoch: e.epoch})
 	for status.Code(err) == codes.Unavailable {

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"atoll/node/internal/patience"
 )
 
 // Remains lists what of a name is on the host: processes, mounts, control
@@ -59,6 +61,7 @@ func processesOf(name string) []string {
 // Await polls a condition, and fails the test with what it says last when it does not hold in time.
 func Await(t testing.TB, within time.Duration, condition func() (bool, string)) {
 	t.Helper()
+	within = patience.Of(within)
 	deadline := time.Now().Add(within)
 	for {
 		ok, state := condition()
