@@ -539,9 +539,14 @@ func (a *Agent) memoryGuard(victim *inner.Victim) {
 }
 
 func victimSentence(victim *inner.Victim, stateKept bool) string {
-	text := fmt.Sprintf("The sandbox was about to run out of memory (limit %d MB, peak %d MB): its largest process, %s (%d MB), was ended.",
-		victim.LimitBytes>>20, victim.PeakBytes>>20, strings.ToValidUTF8(victim.Command, "\uFFFD"), victim.RSSBytes>>20)
-	if victim.RSSBytes < victim.PeakBytes/4 {
+	command := strings.ToValidUTF8(victim.Command, "\uFFFD")
+	text := fmt.Sprintf("The sandbox was about to run out of memory (limit %d MB, peak %d MB): ", victim.LimitBytes>>20, victim.PeakBytes>>20)
+	if victim.Processes > 1 {
+		text += fmt.Sprintf("%d processes of this context, the largest %s (%d MB), were ended.", victim.Processes, command, victim.RSSBytes>>20)
+	} else {
+		text += fmt.Sprintf("its largest process, %s (%d MB), was ended.", command, victim.RSSBytes>>20)
+	}
+	if victim.Processes <= 1 && victim.RSSBytes < victim.PeakBytes/4 {
 		text += " Most of the memory was not in that process: look for large files in /dev/shm or another tmpfs."
 	}
 	if !stateKept {

@@ -3,14 +3,12 @@ package agent_test
 import (
 	"context"
 	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -48,11 +46,7 @@ func runTests(m *testing.M) int {
 		return 1
 	}
 	agentBinary = filepath.Join(folder, "atoll-agent")
-	args := []string{"build", "-o", agentBinary}
-	if raceEnabled {
-		args = append(args, "-race")
-	}
-	build := exec.Command("go", append(args, "../../cmd/atoll-agent")...)
+	build := buildCommand("../../cmd/atoll-agent")
 	build.Stderr = os.Stderr
 	if err := build.Run(); err != nil {
 		fmt.Fprintln(os.Stderr, "building the agent:", err)
@@ -74,6 +68,9 @@ type box struct {
 	hello   *agentv1.HelloRequest
 	log     *tailWriter
 	meminfo string
+	home    string
+	// Set where the agent runs under runsc.
+	id string
 }
 
 type tailWriter struct {
@@ -143,7 +140,6 @@ func startBox(t *testing.T, meminfo string) *box {
 	if _, err := rand.Read(b.key[:]); err != nil {
 		t.Fatal(err)
 	}
-	var err error
 	for _, path := range []string{b.inPath, b.outPath} {
 		if err := unix.Mkfifo(path, 0o600); err != nil {
 			t.Fatal(err)
@@ -160,13 +156,14 @@ func startBox(t *testing.T, meminfo string) *box {
 	stdin, stdout := open(b.inPath), open(b.outPath)
 	defer stdin.Close()
 	defer stdout.Close()
-	b.command = exec.Command(agentBinary, "-meminfo", meminfo)
-	b.command.Env = []string{"ATOLL_FRAME_KEY=" + hex.EncodeToString(b.key[:]), "PATH=" + os.Getenv("PATH")}
-	b.command.Stdin, b.command.Stdout, b.command.Stderr = stdin, stdout, b.log
-	b.command.SysProcAttr = &unix.SysProcAttr{Pdeathsig: unix.SIGKILL, Cloneflags: unix.CLONE_NEWUTS}
-	if err = b.command.Start(); err != nil {
-		t.Fatal(err)
+	b.home = home
+	if !filepath.IsAbs(meminfo) {
+		b.meminfo = filepath.Join(home, meminfo)
+		if err := os.WriteFile(b.meminfo, []byte("MemTotal: 262144 kB\nMemAvailable:  200000 kB\nMemFree: 1 kB\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
 	}
+	b.launch(stdin, stdout)
 	b.hello = &agentv1.HelloRequest{
 		BoxId: "box-test", User: "root", Home: home, Workdir: home, Hostname: "sandbox",
 		WallTimeUnixMs: time.Now().UnixMilli(), Entropy: []byte("0123456789abcdef0123456789abcdef"),
@@ -204,38 +201,13 @@ func (b *box) disconnect() {
 
 func (b *box) close() {
 	b.disconnect()
-	_ = b.command.Process.Kill()
-	_ = b.command.Wait()
+	b.shutDown()
 	if b.t.Failed() {
 		b.t.Logf("agent's log:\n%s", b.log)
 	}
 	if strings.Contains(b.log.String(), "DATA RACE") {
 		b.t.Errorf("the agent has a data race:\n%s", b.log)
 	}
-	// The inner tree goes with the agent; what is left over names its home.
-	b.eventually("every process of the sandbox has ended", func() error {
-		if left := processesWith(b.hello.Home); len(left) > 0 {
-			return fmt.Errorf("left over: %v", left)
-		}
-		return nil
-	})
-}
-
-// processesWith lists the processes of this machine whose environment names home.
-func processesWith(home string) []string {
-	entries, _ := os.ReadDir("/proc")
-	var found []string
-	for _, entry := range entries {
-		if _, err := strconv.Atoi(entry.Name()); err != nil {
-			continue
-		}
-		env, err := os.ReadFile("/proc/" + entry.Name() + "/environ")
-		if err == nil && strings.Contains(string(env), "HOME="+home+"\x00") {
-			line, _ := os.ReadFile("/proc/" + entry.Name() + "/cmdline")
-			found = append(found, entry.Name()+" "+strings.ReplaceAll(string(line), "\x00", " "))
-		}
-	}
-	return found
 }
 
 // eventually waits for a condition and prints what was seen last when it does not come.

@@ -84,11 +84,11 @@ func TestBash_background_jobs_go_on(t *testing.T) {
 	sh("sleep 9005." + mark + " & echo started").prints("started\n")
 	sh("jobs -p | wc -l; kill -0 $! && echo alive").prints("1\nalive\n")
 	sh("exit 1")
-	if !alive("sleep 9005." + mark) {
+	if !b.alive("sleep 9005." + mark) {
 		t.Fatal("the job is gone after exit")
 	}
 	b.execWithin("sh", "sleep 60", 200*time.Millisecond).ends(timedOut, true)
-	if !alive("sleep 9005." + mark) {
+	if !b.alive("sleep 9005." + mark) {
 		t.Fatal("the job is gone after a later cell's timeout")
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -254,7 +253,6 @@ func TestOutput_of_any_bytes_passes_unchanged(t *testing.T) {
 func TestProgram_waits_when_its_output_is_not_acknowledged(t *testing.T) {
 	b := newBox(t)
 	b.open("py", "python")
-	mark := filepath.Join(b.hello.Home, "written")
 	r := b.begin(&execv1.ExecutionSpec{ExecutionId: "exec-big", ContextId: "py",
 		Code: "import os\nfor i in range(100):\n    os.write(1, b'y' * 100000)\n    open('written', 'w').write(str(i))"})
 	got := 0
@@ -268,13 +266,13 @@ func TestProgram_waits_when_its_output_is_not_acknowledged(t *testing.T) {
 	// 1 MiB of log and 64 KiB of pipe hold no 3 MB, however long one waits; it stands still when it stays the same for a while.
 	last, same := "", 0
 	b.eventually("the program stands still", func() error {
-		text, _ := os.ReadFile(mark)
-		if string(text) == last {
+		text, _ := b.readFile("written")
+		if text == last {
 			same++
 		} else {
-			last, same = string(text), 0
+			last, same = text, 0
 		}
-		if same < 60 {
+		if same < 30 {
 			return fmt.Errorf("at %s", last)
 		}
 		return nil
@@ -322,7 +320,7 @@ func TestOutput_between_cells_never_reaches_the_next_cell(t *testing.T) {
 	}
 	b.open("py", "python")
 	first := b.exec("py", "import subprocess; p = subprocess.Popen('sleep 0.2; echo late; touch done', shell=True)").prints("")
-	b.eventually("the daemon has printed", func() error { _, err := os.Stat(filepath.Join(b.hello.Home, "done")); return err })
+	b.eventually("the daemon has printed", func() error { _, err := b.readFile("done"); return err })
 	b.exec("py", "print('mine')").prints("mine\n")
 	for {
 		event := &agentv1.AgentEvent{}
@@ -367,18 +365,6 @@ func TestTimeout_kills_what_ignores_the_interrupt(t *testing.T) {
 	}
 }
 
-// alive says whether a process whose command line holds text runs on this machine.
-func alive(text string) bool {
-	entries, _ := os.ReadDir("/proc")
-	for _, entry := range entries {
-		line, err := os.ReadFile("/proc/" + entry.Name() + "/cmdline")
-		if err == nil && strings.Contains(strings.ReplaceAll(string(line), "\x00", " "), text) {
-			return true
-		}
-	}
-	return false
-}
-
 func TestTimeout_ends_the_children_of_its_cell_and_spares_daemons_of_earlier_ones(t *testing.T) {
 	b := newBox(t)
 	b.open("py", "python")
@@ -395,10 +381,10 @@ func TestTimeout_ends_the_children_of_its_cell_and_spares_daemons_of_earlier_one
 		if r.took > 3*time.Second {
 			t.Errorf("%s: took %s", name, r.took)
 		}
-		if alive("sleep 9002." + mark) {
+		if b.alive("sleep 9002." + mark) {
 			t.Errorf("%s: the child lives on", name)
 		}
-		if !alive("sleep 9001." + mark) {
+		if !b.alive("sleep 9001." + mark) {
 			t.Fatalf("%s: the daemon of an earlier cell is gone", name)
 		}
 	}
@@ -415,10 +401,10 @@ func TestKilling_a_context_ends_all_of_it_and_spares_the_others(t *testing.T) {
 	if err := call(b, agentrpc.CloseContext, &agentv1.ContextRequest{ContextId: "a"}, &agentv1.Empty{}); err != nil {
 		t.Fatal(err)
 	}
-	if alive("sleep 9004." + mark) {
+	if b.alive("sleep 9004." + mark) {
 		t.Error("a process of the closed context lives on")
 	}
-	if !alive("sleep 9003." + mark) {
+	if !b.alive("sleep 9003." + mark) {
 		t.Error("a process of the other context is gone")
 	}
 	b.exec("b", "echo $y").prints("7\n")
@@ -483,7 +469,7 @@ func TestKernel_that_died_between_cells_is_told_with_the_next_one(t *testing.T) 
 	b := newBox(t)
 	b.open("py", "python")
 	b.exec("py", "import os, subprocess; x = 1\np = subprocess.Popen(f'sleep 0.1; kill -9 {os.getpid()}; touch killed', shell=True)")
-	b.eventually("the kernel is killed", func() error { _, err := os.Stat(filepath.Join(b.hello.Home, "killed")); return err })
+	b.eventually("the kernel is killed", func() error { _, err := b.readFile("killed"); return err })
 	b.eventually("another is there", func() error {
 		if c := b.sayHello().Contexts[0]; c.Restarts != 1 || c.State != execv1.ContextState_CONTEXT_STATE_IDLE {
 			return fmt.Errorf("%v", c)
@@ -561,10 +547,7 @@ func TestKill_of_everything_inside_ends_the_inner_tree_only(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	init := b.initPid()
-	if err := unix.Kill(init, unix.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	b.signalInit(unix.SIGKILL)
 	r.wait().ends(kernelDied, false)
 	if !strings.Contains(r.finished.Detail, "Every process") {
 		t.Fatalf("detail: %q", r.finished.Detail)
@@ -582,37 +565,10 @@ func TestKill_of_everything_inside_ends_the_inner_tree_only(t *testing.T) {
 	b.exec("sh", "echo again").prints("again\n").ends(completed, false)
 }
 
-// initPid is the inner init as this machine sees it.
-func (b *box) initPid() int {
-	b.t.Helper()
-	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", b.command.Process.Pid, b.command.Process.Pid))
-	pid := 0
-	if _, scanErr := fmt.Sscan(string(children), &pid); err != nil || scanErr != nil {
-		entries, _ := os.ReadDir("/proc")
-		for _, entry := range entries {
-			stat, err := os.ReadFile("/proc/" + entry.Name() + "/stat")
-			if err != nil {
-				continue
-			}
-			var one, parent int
-			after := stat[bytes.LastIndexByte(stat, ')')+1:]
-			var state string
-			if _, err := fmt.Sscan(string(after), &state, &parent); err == nil && parent == b.command.Process.Pid {
-				_, _ = fmt.Sscan(entry.Name(), &one)
-				return one
-			}
-		}
-		b.t.Fatal("the agent has no child")
-	}
-	return pid
-}
-
 func TestInit_that_is_stopped_is_replaced(t *testing.T) {
 	b := newBox(t)
 	b.open("py", "python")
-	if err := unix.Kill(b.initPid(), unix.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	b.signalInit(unix.SIGSTOP)
 	// Its help is needed to end this one.
 	r := b.execWithin("py", "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass", 200*time.Millisecond)
 	if r.finished.Reason != timedOut || r.finished.StateKept {
@@ -700,7 +656,8 @@ func TestForkBomb_is_held_and_ended_and_the_agent_answers_meanwhile(t *testing.T
 		}
 	}
 	r.wait()
-	if r.finished.Reason != timedOut || r.took > 8*time.Second {
+	// In a small sandbox its memory ends it before its time does.
+	if (r.finished.Reason != timedOut && r.finished.Reason != outOfMemory) || r.took > 8*time.Second {
 		t.Fatalf("%v after %s", r.finished, r.took)
 	}
 	b.exec("py", "print('well')").prints("well\n")
@@ -709,14 +666,11 @@ func TestForkBomb_is_held_and_ended_and_the_agent_answers_meanwhile(t *testing.T
 
 func TestMemoryGuard_ends_the_largest_process_and_says_so(t *testing.T) {
 	// The guard reads this file: outside gVisor the machine's memory is not the sandbox's.
-	meminfo := filepath.Join(t.TempDir(), "meminfo")
+	b := startBox(t, "meminfo")
 	write := func(available int) {
-		if err := os.WriteFile(meminfo, fmt.Appendf(nil, "MemTotal:  262144 kB\nMemFree: 1 kB\nMemAvailable: %7d kB\n", available), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		t.Helper()
+		b.writeFile("meminfo", fmt.Sprintf("MemTotal:  262144 kB\nMemFree: 1 kB\nMemAvailable: %7d kB\n", available))
 	}
-	write(200000)
-	b := startBox(t, meminfo)
 	b.hello.Limits.MemoryBytes = 256 << 20
 	b.sayHello()
 	b.open("py", "python")

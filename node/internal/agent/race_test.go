@@ -1,5 +1,9 @@
-//go:build race
+//go:build race && !gvisor
 
 package agent_test
 
-const raceEnabled = true
+import "os/exec"
+
+func buildCommand(source string) *exec.Cmd {
+	return exec.Command("go", "build", "-race", "-o", agentBinary, source)
+}

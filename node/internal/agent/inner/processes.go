@@ -31,21 +31,27 @@ type process struct {
 
 func (p *process) gone() bool { return p.state == 'Z' || p.state == 'X' || p.state == 'x' }
 
-// processes lists what runs, without the init itself.
-func processes() map[int]*process {
+// pids lists what runs, without the init itself.
+func pids() []int {
 	folder, err := os.Open("/proc")
 	if err != nil {
 		return nil
 	}
+	defer folder.Close()
 	names, _ := folder.Readdirnames(-1)
-	_ = folder.Close()
-	found := make(map[int]*process, len(names))
+	found := make([]int, 0, len(names))
 	for _, name := range names {
-		pid, err := strconv.Atoi(name)
-		if err != nil || pid == 1 {
-			continue
+		if pid, err := strconv.Atoi(name); err == nil && pid != 1 {
+			found = append(found, pid)
 		}
-		line, err := os.ReadFile("/proc/" + name + "/stat")
+	}
+	return found
+}
+
+func processes() map[int]*process {
+	found := map[int]*process{}
+	for _, pid := range pids() {
+		line, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 		if err != nil {
 			continue
 		}

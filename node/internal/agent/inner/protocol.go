@@ -113,6 +113,8 @@ type Victim struct {
 	LimitBytes     uint64
 	AvailableBytes uint64
 	PeakBytes      uint64
+	// How many were ended; more than one where a crowd of small ones had used the memory up.
+	Processes int
 }
 
 // WaitStatus is the exit status in the system's own form.
