@@ -96,8 +96,9 @@ missing_packages() {
       command -v "${entry%%:*}" >/dev/null || echo "${entry##*:}"
     done
     # Modules, not commands.
-    if ! python3 -c 'import pip' 2>/dev/null; then echo python3-pip; fi
-    if ! python3 -c 'import ensurepip, venv' 2>/dev/null; then echo python3-venv; fi
+    python3 -c 'from importlib.util import find_spec as has
+if not has("pip"): print("python3-pip")
+if not has("venv") or not has("ensurepip"): print("python3-venv")' 2>/dev/null || printf '%s\n' python3-pip python3-venv
     if [[ ! -d /etc/ssl/certs ]]; then echo ca-certificates; fi
     # `go test -race` and cgo need the C library's headers.
     if [[ ! -f /usr/include/stdio.h ]]; then echo libc6-dev; fi
