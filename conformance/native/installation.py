@@ -67,6 +67,12 @@ class Client:
     def exec(self, code, **fields):
         return self.call("POST", "/v1/code_exec", {"code": code, **fields})
 
+    def post_without_waiting(self, code, **fields):
+        """Sends a call on a connection of its own, which is returned with the answer still to be read."""
+        connection = self.open()
+        connection.request("POST", "/v1/code_exec", json.dumps({"code": code, **fields}).encode(), self.headers())
+        return connection
+
     def stream(self, code, **fields):
         """Yields (event, data, seconds since the request)."""
         connection = self.open()

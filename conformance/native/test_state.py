@@ -97,16 +97,13 @@ def test_fifty_sandboxes_in_parallel_stay_apart(atoll):
         assert values == [str(n + 1000), str(n + 2000), str(n + 3000)]
 
 
-def test_calls_to_one_context_queue_in_order(atoll, sandbox, client):
+def test_calls_to_one_context_queue_in_order(client, sandbox):
     box = sandbox()
-    client.exec("order = []", sandbox_id=box)
-    started = []
-    with concurrent.futures.ThreadPoolExecutor(8) as pool:
-        for n in range(8):
-            started.append(pool.submit(lambda n=n: atoll.client().exec(f"import time; time.sleep(0.05); order.append({n})", sandbox_id=box)))
-            time.sleep(0.02)
-        for one in started:
-            assert one.result()["exit_reason"] == "completed"
+    client.exec("import time; order = []; time.sleep(0.01)", sandbox_id=box)
+    sent = [client.post_without_waiting(f"time.sleep(0.2); order.append({n})", sandbox_id=box) for n in range(8) if not time.sleep(0.1)]
+    for connection in sent:
+        assert json.loads(connection.getresponse().read())["exit_reason"] == "completed"
+        connection.close()
     assert client.exec("print(order)", sandbox_id=box)["output"] == str(list(range(8)))
 
 
