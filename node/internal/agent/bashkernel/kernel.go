@@ -313,6 +313,14 @@ type outcome struct {
 
 // eval runs code in the shell and waits for its end.
 func (k *kernel) eval(code string) (outcome, error) {
+	select {
+	case <-k.shell.ended:
+		// An interrupt that came too late for its cell has ended it between two cells.
+		if result, err := k.revive(); err != nil || result.lost != nil {
+			return result, err
+		}
+	default:
+	}
 	if err := k.state.Truncate(0); err != nil {
 		return outcome{}, err
 	}
@@ -423,16 +431,13 @@ func (k *kernel) read(commands io.Reader, queue chan<- *command) error {
 	}
 }
 
-// interrupt passes a SIGINT on to the shell, once for each cell. The programs that the cell waits for get theirs from the agent.
+// interrupt notes that the running cell was interrupted. The shell, and the programs that the cell waits for, have their SIGINT from the
+// agent, the shell first.
 func (k *kernel) interrupt(id string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.running == "" || k.interrupted || (id != "" && id != k.running) {
-		return
-	}
-	k.interrupted = true
-	if k.shell != nil {
-		_ = k.shell.process.Signal(unix.SIGINT) // ended already: that is what is wanted
+	if k.running != "" && (id == "" || id == k.running) {
+		k.interrupted = true
 	}
 }
 

@@ -159,9 +159,19 @@ func (p *initProcess) signal(id uint64, request *Signal) {
 	}
 	count := 0
 	all := processes()
+	parts := map[int]bool{}
 	for pid, one := range all {
-		if pid != request.Root && one.session == request.Root && one.start >= request.SinceTicks &&
-			descends(all, pid, request.Root) && !isKernelPart(one, request.Root) {
+		if isKernelPart(one, request.Root) {
+			parts[pid] = true
+			// A shell that hears of it after the program it waits for has died would run the next line.
+			if !request.OnlyChildren {
+				_ = unix.Kill(pid, unix.Signal(request.Number))
+			}
+		}
+	}
+	for pid, one := range all {
+		if pid != request.Root && !parts[pid] && one.session == request.Root && one.start >= request.SinceTicks &&
+			descends(all, pid, request.Root) {
 			_ = unix.Kill(pid, unix.Signal(request.Number))
 			count++
 		}
