@@ -330,9 +330,12 @@ func TestTwentyBoxesAtOnceAllComeAndGo(t *testing.T) {
 	e := start(t)
 	var group sync.WaitGroup
 	started := time.Now()
-	for i := range 20 {
+	var requests []*enginev1.CreateBoxRequest
+	for range 20 {
+		requests = append(requests, e.Request(t.Context(), "python", "python"))
+	}
+	for i, request := range requests {
 		group.Go(func() {
-			request := e.Request(t.Context(), "python", "python")
 			if _, err := e.CreateBox(t.Context(), request); err != nil {
 				t.Error(err)
 				return
@@ -349,7 +352,9 @@ func TestTwentyBoxesAtOnceAllComeAndGo(t *testing.T) {
 	}
 	group.Wait()
 	t.Logf("20 boxes made, used and deleted in %v", time.Since(started))
-	enginetest.NothingRemains(t, "box-", e.Data, e.Run)
+	for _, request := range requests {
+		enginetest.NothingRemains(t, request.GetBoxId(), e.Data, e.Run)
+	}
 }
 
 func TestBoxDeletedWhileItStartsLeavesNothing(t *testing.T) {

@@ -203,8 +203,6 @@ func (b *box) explainStart(err error) error {
 }
 
 func (b *box) tryStart() error {
-	ctx, cancel := context.WithTimeout(b.life, startTimeout)
-	defer cancel()
 	// Intent first: a crash from here on finds a folder that says "creating", and removes what goes with it.
 	if err := os.Mkdir(b.dir, 0o700); err != nil {
 		return err
@@ -218,11 +216,14 @@ func (b *box) tryStart() error {
 	if err := writeKey(b.dir, b.key); err != nil {
 		return err
 	}
-	release, err := b.node.startSlot(ctx)
+	release, err := b.node.startSlot(b.life)
 	if err != nil {
 		return err
 	}
 	defer release()
+	// Counted from here: in a crowd, a box may wait long for its turn.
+	ctx, cancel := context.WithTimeout(b.life, startTimeout)
+	defer cancel()
 	limits := b.record.box.GetLimits()
 	if b.group, err = b.node.cgroups.Create(b.id, groupLimits(limits, true)); err != nil {
 		return err

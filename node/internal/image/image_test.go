@@ -7,95 +7,69 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 )
 
-func digestOf(letter string) string { return strings.Repeat(letter, 64) }
-
-// put writes an image and its metadata as the builder does.
-func put(t *testing.T, dir, file, name, digest string, built time.Time) {
+func put(t *testing.T, dir, name, content string) {
 	t.Helper()
-	erofs := filepath.Join(dir, file+".erofs")
-	if err := os.WriteFile(erofs, []byte("image"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chtimes(erofs, built, built); err != nil {
-		t.Fatal(err)
-	}
-	metadata := fmt.Sprintf(`{"name":%q,"digest":%q,"size_bytes":5,"kernels":{"python":{"argv":["python3"]}}}`, name, digest)
-	if err := os.WriteFile(filepath.Join(dir, file+".json"), []byte(metadata), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func listed(t *testing.T, store *Store) string {
-	t.Helper()
-	images, problems := store.List()
-	if len(problems) > 0 {
-		t.Fatalf("problems: %v", problems)
-	}
-	var names []string
-	for _, image := range images {
-		names = append(names, image.Metadata.Name+"="+image.Metadata.Digest[:1])
-	}
-	return strings.Join(names, " ")
+func metadata(digest string, size int) string {
+	return fmt.Sprintf(`{"name": "python", "digest": %q, "size_bytes": %d, "user": "user",
+		"kernels": {"python": {"argv": ["/usr/bin/python3", "k.py"], "env": {"A": "1"}}, "bash": ["/bin/bash"]}}`, digest, size)
 }
 
-func TestNewestImageOfEachNameIsListedAndOlderOnesAreStillFound(t *testing.T) {
-	dir, now := t.TempDir(), time.Now()
-	put(t, dir, "python-1", "python", digestOf("a"), now)
-	put(t, dir, "python-2", "python", digestOf("b"), now.Add(-time.Hour))
-	put(t, dir, "bun-1", "bun", digestOf("c"), now.Add(-time.Hour))
-	store := NewStore(dir)
-	if got := listed(t, store); got != "bun=c python=a" {
-		t.Errorf("listed %q (expected: bun=c python=a)", got)
-	}
-	if image, err := store.Find(digestOf("b")); err != nil || image.Path != filepath.Join(dir, "python-2.erofs") {
-		t.Errorf("the older one: %q, %v", image.Path, err)
-	}
-	if _, err := store.Find(digestOf("d")); !errors.Is(err, ErrNotFound) {
-		t.Errorf("unknown digest: %v (expected: ErrNotFound)", err)
-	}
-}
+var digest = strings.Repeat("ab", 32)
 
-func TestAnImageThatIsUsedAgainBecomesTheNewest(t *testing.T) {
-	dir, now := t.TempDir(), time.Now()
-	put(t, dir, "python-1", "python", digestOf("a"), now)
-	put(t, dir, "python-2", "python", digestOf("b"), now.Add(-time.Hour))
-	store := NewStore(dir)
-	listed(t, store)
-	if err := os.Chtimes(filepath.Join(dir, "python-2.erofs"), now.Add(time.Hour), now.Add(time.Hour)); err != nil {
-		t.Fatal(err)
-	}
-	if got := listed(t, store); got != "python=b" {
-		t.Errorf("listed %q (expected: python=b)", got)
-	}
-}
-
-func TestHalfAnImageIsNotListed(t *testing.T) {
+func TestOnlyCompleteImagesAreListed(t *testing.T) {
 	dir := t.TempDir()
-	put(t, dir, "whole", "python", digestOf("a"), time.Now())
-	put(t, dir, "no-metadata", "bun", digestOf("b"), time.Now())
-	put(t, dir, "no-image", "deno", digestOf("c"), time.Now())
-	for _, name := range []string{"no-metadata.json", "no-image.erofs"} {
-		if err := os.Remove(filepath.Join(dir, name)); err != nil {
-			t.Fatal(err)
+	s := NewStore(dir)
+	put(t, dir, "python-1.json", metadata(digest, 4))
+	if images, problems := s.List(); len(images) != 0 || len(problems) != 0 {
+		t.Fatalf("%v, %v (expected: nothing, its file is not there yet)", images, problems)
+	}
+	put(t, dir, "python-1.erofs", "root")
+	images, problems := s.List()
+	if len(images) != 1 || len(problems) != 0 || images[0].Path != filepath.Join(dir, "python-1.erofs") {
+		t.Fatalf("%v, %v (expected: the image)", images, problems)
+	}
+	put(t, dir, "python-1.erofs", "roo")
+	if images, problems := s.List(); len(images) != 0 || len(problems) != 1 {
+		t.Fatalf("%v, %v (expected: a problem, it is cut off)", images, problems)
+	}
+}
+
+func TestKernelIsAListOrAnObject(t *testing.T) {
+	dir := t.TempDir()
+	put(t, dir, "python-1.json", metadata("sha256:"+digest, 0))
+	put(t, dir, "python-1.erofs", "")
+	i, err := NewStore(dir).Find(digest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if k := i.Metadata.Kernels["python"]; len(k.Argv) != 2 || k.Env["A"] != "1" {
+		t.Errorf("%+v", k)
+	}
+	if k := i.Metadata.Kernels["bash"]; len(k.Argv) != 1 {
+		t.Errorf("%+v", k)
+	}
+}
+
+func TestBrokenMetadataIsAProblemAndNotAnImage(t *testing.T) {
+	for name, text := range map[string]string{"not JSON": "{", "no digest": "{}", "digest with a path": metadata("../../etc/passwd", 0)} {
+		dir := t.TempDir()
+		put(t, dir, "a.json", text)
+		put(t, dir, "a.erofs", "")
+		if images, problems := NewStore(dir).List(); len(images) != 0 || len(problems) != 1 {
+			t.Errorf("%s: %v, %v (expected: one problem)", name, images, problems)
 		}
 	}
-	if got := listed(t, NewStore(dir)); got != "python=a" {
-		t.Errorf("listed %q (expected: python=a)", got)
-	}
 }
 
-func TestImageThatIsNotAsItsMetadataSaysIsAProblem(t *testing.T) {
-	dir := t.TempDir()
-	put(t, dir, "short", "python", digestOf("a"), time.Now())
-	put(t, dir, "bad-digest", "bun", "nonsense", time.Now())
-	if err := os.WriteFile(filepath.Join(dir, "short.erofs"), []byte("ima"), 0o600); err != nil {
+func TestUnknownDigestIsNotFound(t *testing.T) {
+	if _, err := NewStore(filepath.Join(t.TempDir(), "none")).Find(digest); !errors.Is(err, ErrNotFound) {
 		t.Fatal(err)
-	}
-	images, problems := NewStore(dir).List()
-	if len(images) != 0 || len(problems) != 2 {
-		t.Errorf("%d images, problems %q (expected: none, two)", len(images), problems)
 	}
 }

@@ -242,6 +242,9 @@ func (e *Engine) purge() {
 	if output, err := exec.Command(e.binary, append([]string{"purge"}, e.flags()...)...).CombinedOutput(); err != nil {
 		e.t.Errorf("purge: %v: %s", err, output)
 	}
+	if strings.Contains(e.log.String(), "DATA RACE") || strings.Contains(e.log.String(), "panic:") {
+		e.t.Error("the engine had a data race or a panic")
+	}
 	if e.t.Failed() {
 		e.t.Logf("engine's log:\n%s", e.log.String())
 	}
@@ -408,6 +411,14 @@ func (s *Sandbox) TryRun(ctx context.Context, code string) (*Result, error) {
 	}
 	_, err = s.e.ForgetExecutions(ctx, &enginev1.ForgetExecutionsRequest{ExecutionIds: []string{r.ID}})
 	return r, err
+}
+
+// Forget drops an execution.
+func (s *Sandbox) Forget(ctx context.Context, id string) {
+	s.e.t.Helper()
+	if _, err := s.e.ForgetExecutions(ctx, &enginev1.ForgetExecutionsRequest{ExecutionIds: []string{id}}); err != nil {
+		s.e.t.Fatal(err)
+	}
 }
 
 // Remove deletes a box.

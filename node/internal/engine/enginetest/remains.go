@@ -83,3 +83,18 @@ func NothingRemains(t testing.TB, name string, folders ...string) {
 		return len(remains) == 0, strings.Join(remains, "\n")
 	})
 }
+
+// CPUTime is what a process has used so far.
+func CPUTime(t testing.TB, pid int) time.Duration {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
+	var user, system int64
+	if _, err := fmt.Sscan(fields[11]+" "+fields[12], &user, &system); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(user+system) * (time.Second / 100)
+}
