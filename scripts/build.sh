@@ -39,6 +39,8 @@ build_all() {
 
   server=$cache/server/$(server_hash)
   if [[ ! -d $server ]]; then step "server" build_server "$server"; fi
+  # Once per build; the server starts without it too, only slower.
+  if [[ ! -e $server/server.aot ]]; then step "server's start-up cache" train_server; fi
 
   if [[ ${#images[@]} -gt 0 ]]; then end_step "images: ${images[*]}"; fi
   prune_cache

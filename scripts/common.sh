@@ -225,9 +225,9 @@ pid_of() {
 
 remember_pid() { printf '%s %s\n' "$2" "$(start_time "$2")" >"$run/$1.pid"; }
 
-server_port() { cat "$run/port" 2>/dev/null; }
+server_port() { cat "$run/port" 2>/dev/null || true; }
 server_url() { echo "http://127.0.0.1:$(server_port)"; }
-api_key() { cat "$data/secret/api-key" 2>/dev/null; }
+api_key() { cat "$data/secret/api-key" 2>/dev/null || true; }
 
 require_running() {
   find_installation && pid_of server >/dev/null ||

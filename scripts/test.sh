@@ -44,6 +44,7 @@ run_tests() {
   install_packages
   require_jdk
   require_go
+  make_user
   build_all
   logs=$cache/log/test
   mkdir -p "$logs"
@@ -85,6 +86,7 @@ bench() {
   install_packages
   require_jdk
   require_go
+  make_user
   build_all
   venv=$(venv_with "$root/bench/requirements.txt" "$root/conformance/native/requirements.txt")
   export ATOLL_CACHE=$cache GO JAVA_HOME
