@@ -69,8 +69,6 @@ type box struct {
 	log     *tailWriter
 	meminfo string
 	home    string
-	// Set where the agent runs under runsc.
-	id string
 }
 
 type tailWriter struct {

@@ -44,8 +44,6 @@ type execution struct {
 	finished     bool
 	started      time.Time
 	victim       *inner.Victim
-	// Set when nobody will acknowledge any more, as the context was closed.
-	abandoned bool
 }
 
 func newExecution(spec *execv1.ExecutionSpec, context *kernelContext) *execution {
@@ -169,12 +167,6 @@ func (e *execution) outOfMemory(victim *inner.Victim) {
 	e.victim = victim
 }
 
-func (e *execution) hasVictim() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.victim != nil
-}
-
 // acknowledge drops events up to seq and says whether the last one was among them.
 func (e *execution) acknowledge(seq uint64) (done bool) {
 	e.mu.Lock()
@@ -208,7 +200,7 @@ func (e *execution) waitForRoom(ctx context.Context) {
 		e.cond.Broadcast()
 	})
 	defer stop()
-	for e.waiting >= unacknowledgedBytes && !e.finished && !e.abandoned && ctx.Err() == nil {
+	for e.waiting >= unacknowledgedBytes && !e.finished && ctx.Err() == nil {
 		e.cond.Wait()
 	}
 }
@@ -217,10 +209,10 @@ func (e *execution) waitForRoom(ctx context.Context) {
 func (e *execution) next(ctx context.Context, seq uint64, batch []proto.Message) []proto.Message {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for e.wakeSeq <= seq && !(e.finished && e.lastSeq <= seq) && !e.abandoned && ctx.Err() == nil {
+	for e.wakeSeq <= seq && !(e.finished && e.lastSeq <= seq) && ctx.Err() == nil {
 		e.cond.Wait()
 	}
-	if ctx.Err() != nil || e.abandoned {
+	if ctx.Err() != nil {
 		return batch
 	}
 	seq = max(seq, e.acknowledged)
@@ -234,11 +226,4 @@ func (e *execution) next(ctx context.Context, seq uint64, batch []proto.Message)
 		e.sentSeq = max(e.sentSeq, event.Seq)
 	}
 	return batch
-}
-
-func (e *execution) abandon() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.abandoned = true
-	e.cond.Broadcast()
 }

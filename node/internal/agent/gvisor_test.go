@@ -3,7 +3,6 @@
 package agent_test
 
 import (
-	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
@@ -40,17 +39,15 @@ func (b *box) runsc(args ...string) *exec.Cmd {
 		"--allow-suid", "--sidecar-usage-policy=STRICT"}, args...)...)
 }
 
+// containerID has a fixed length: runsc matches ids by prefix.
+func (b *box) containerID() string { return "agenttest" + hex.EncodeToString(b.key[:8]) }
+
 // memoryBytes of the container; gVisor shows it as MemTotal.
 const memoryBytes = 256 << 20
 
 func (b *box) launch(stdin, stdout *os.File) {
 	b.t.Helper()
 	bundle := b.t.TempDir()
-	var random [8]byte
-	if _, err := rand.Read(random[:]); err != nil {
-		b.t.Fatal(err)
-	}
-	b.id = "agenttest" + hex.EncodeToString(random[:])
 	capabilities := []string{"CAP_AUDIT_WRITE", "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_MKNOD",
 		"CAP_NET_BIND_SERVICE", "CAP_SETFCAP", "CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID", "CAP_SYS_CHROOT",
 		"CAP_SYS_ADMIN", "CAP_SYS_PTRACE", "CAP_SYS_RESOURCE"}
@@ -69,7 +66,7 @@ func (b *box) launch(stdin, stdout *os.File) {
 			{"destination": "/dev/shm", "type": "tmpfs", "source": "tmpfs"},
 		},
 		"linux": m{
-			"cgroupsPath": "/" + b.id,
+			"cgroupsPath": "/" + b.containerID(),
 			"resources":   m{"memory": m{"limit": memoryBytes, "swap": memoryBytes}},
 			"namespaces":  []m{{"type": "pid"}, {"type": "network"}, {"type": "ipc"}, {"type": "uts"}, {"type": "mount"}},
 		},
@@ -80,7 +77,7 @@ func (b *box) launch(stdin, stdout *os.File) {
 	if err := os.WriteFile(filepath.Join(bundle, "config.json"), spec, 0o600); err != nil {
 		b.t.Fatal(err)
 	}
-	b.command = b.runsc("run", "--bundle", bundle, b.id)
+	b.command = b.runsc("run", "--bundle", bundle, b.containerID())
 	b.command.Stdin, b.command.Stdout, b.command.Stderr = stdin, stdout, b.log
 	if err := b.command.Start(); err != nil {
 		b.t.Fatal(err)
@@ -88,7 +85,7 @@ func (b *box) launch(stdin, stdout *os.File) {
 }
 
 func (b *box) shutDown() {
-	if out, err := b.runsc("delete", "--force", b.id).CombinedOutput(); err != nil {
+	if out, err := b.runsc("delete", "--force", b.containerID()).CombinedOutput(); err != nil {
 		b.t.Errorf("deleting the container: %v: %s", err, out)
 	}
 	_ = b.command.Wait()
@@ -98,7 +95,7 @@ func (b *box) shutDown() {
 
 func (b *box) inside(script string) string {
 	b.t.Helper()
-	out, err := b.runsc("exec", b.id, "/bin/sh", "-c", script).CombinedOutput()
+	out, err := b.runsc("exec", b.containerID(), "/bin/sh", "-c", script).CombinedOutput()
 	if err != nil {
 		b.t.Fatalf("%s: %v: %s", script, err, out)
 	}
@@ -106,7 +103,7 @@ func (b *box) inside(script string) string {
 }
 
 func (b *box) readFile(name string) (string, error) {
-	out, err := b.runsc("exec", b.id, "/bin/cat", filepath.Join(b.home, name)).Output()
+	out, err := b.runsc("exec", b.containerID(), "/bin/cat", filepath.Join(b.home, name)).Output()
 	return string(out), err
 }
 
