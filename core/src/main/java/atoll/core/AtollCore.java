@@ -13,8 +13,10 @@ import atoll.core.template.TemplateCatalog;
 import atoll.core.template.Templates;
 import java.time.Duration;
 import java.time.InstantSource;
+import java.util.concurrent.Executor;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
+import java.util.concurrent.RejectedExecutionException;
 
 /**
  * Core, wired together. It uses the store and the node and does not close them: who made them does, after {@link #close}. Closing
@@ -34,12 +36,13 @@ public final class AtollCore implements Atoll, AutoCloseable {
     private final ExecutionService executions;
     private final Recovery recovery;
     private final Retention retention;
-    private final ExecutorService background;
+    private final ExecutorService threads;
 
     private AtollCore(Settings settings, Store store, Node node, InstantSource clock, Metrics metrics) {
         this.settings = settings;
-        background = Executors.newThreadPerTaskExecutor(
+        threads = Executors.newThreadPerTaskExecutor(
                 Thread.ofVirtual().name("core-", 0).factory());
+        Executor background = this::inBackground;
         PatientNode patient = new PatientNode(node, settings.nodePatience());
         keys = new KeyService(store, clock);
         templates = new TemplateCatalog(settings);
@@ -56,7 +59,7 @@ public final class AtollCore implements Atoll, AutoCloseable {
         AtollCore core = new AtollCore(settings, store, node, clock, metrics);
         core.sandboxes.load();
         core.recovery.start();
-        core.background.execute(core.retention::run);
+        core.inBackground(core.retention::run);
         return core;
     }
 
@@ -116,7 +119,17 @@ public final class AtollCore implements Atoll, AutoCloseable {
     public void close() {
         pools.close();
         recovery.close();
-        background.shutdownNow();
+        threads.shutdownNow();
+    }
+
+    /** Once core is closed nothing is begun any more: the next start finds what was left and does it. */
+    private void inBackground(Runnable task) {
+        try {
+            threads.execute(task);
+        } catch (RejectedExecutionException e) {
+            System.getLogger(AtollCore.class.getName())
+                    .log(System.Logger.Level.DEBUG, "left to the next start: " + e.getMessage());
+        }
     }
 
     private int maxSandboxes() {

@@ -38,10 +38,11 @@ public record CodeExecRequest(
 
     public CodeExecRequest {
         env = Map.copyOf(env);
-        if (code.length() > MAX_CODE_BYTES) {
+        long bytes = codeBytes(code);
+        if (bytes > MAX_CODE_BYTES) {
             throw new AtollException(
                     ErrorCode.REQUEST_TOO_LARGE,
-                    "code: " + code.length() + " characters (expected: at most " + MAX_CODE_BYTES + " bytes)",
+                    "code: " + bytes + " bytes (expected: at most " + MAX_CODE_BYTES + ")",
                     "",
                     "Put large data into a file of the sandbox and read it from there.");
         }
@@ -101,6 +102,17 @@ public record CodeExecRequest(
 
     public CodeExecRequest withIdempotencyKey(String key) {
         return new CodeExecRequest(code, template, language, sandboxId, contextId, timeout, env, Optional.of(key));
+    }
+
+    /** How long the code is in UTF-8. */
+    static long codeBytes(String code) {
+        long bytes = code.length();
+        for (int i = 0; i < code.length(); i++) {
+            char c = code.charAt(i);
+            // Each half of a surrogate pair counts for two of its four bytes.
+            bytes += c < 0x80 ? 0 : c < 0x800 || Character.isSurrogate(c) ? 1 : 2;
+        }
+        return bytes;
     }
 
     private static void checkTimeout(Duration timeout) {

@@ -149,7 +149,7 @@ public final class ExecutionService implements CodeExecution, Executions {
                 context.id(),
                 context.language(),
                 recordedCode(request.code()),
-                request.code().length(),
+                CodeExecRequest.codeBytes(request.code()),
                 clock.instant(),
                 Optional.empty());
         store.saveExecutionLater(record, () -> {});

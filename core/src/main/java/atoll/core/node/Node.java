@@ -40,7 +40,10 @@ public interface Node extends AutoCloseable {
 
     void openContext(BoxId id, ContextSpec spec);
 
-    /** Starts the execution, or follows it from its first event on if it exists. */
+    /**
+     * Starts the execution, or follows it from its first event on if it exists. It is sure to be under way once an event has come:
+     * a stream that is closed before may have taken the request along.
+     */
     NodeStream<NodeEvent> execute(BoxId box, ExecutionSpec spec);
 
     /** The events after {@code afterSeq} of an execution that runs, or that ended and has its spool. */

@@ -252,8 +252,10 @@ public abstract class NodeContract {
     void closing_a_stream_leaves_the_execution_running() throws Exception {
         BoxId id = box();
         ExecutionSpec spec = code("wait gate\nprint done");
-        node.execute(id, spec).close();
-        Eventually.until(() -> !node.executions().isEmpty(), node::executions);
+        NodeStream<NodeEvent> stream = node.execute(id, spec);
+        assertThat(stream.next()).isPresent();
+        stream.close();
+        assertThat(node.executions()).hasSize(1);
         fake.open("gate");
         assertThat(text(all(node.attach(id, spec.id(), 0)), StandardStream.STDOUT))
                 .isEqualTo("done\n");

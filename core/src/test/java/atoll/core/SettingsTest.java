@@ -1,0 +1,73 @@
+package atoll.core;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+
+import atoll.core.template.Limits;
+import java.time.Duration;
+import java.util.Map;
+import org.junit.jupiter.api.Test;
+
+class SettingsTest {
+    @Test
+    void the_defaults_are_these() {
+        Settings settings = Settings.parse(Map.of());
+        assertThat(settings).isEqualTo(Settings.DEFAULT);
+        assertThat(settings.poolDepth()).isEqualTo(4);
+        assertThat(settings.poolStarts()).isEqualTo(4);
+        assertThat(settings.limits()).isEqualTo(new Limits(256L * 1024 * 1024, 500, 1024L * 1024 * 1024, 256, 4096));
+        assertThat(settings.timeout()).isEqualTo(Duration.ofSeconds(30));
+        assertThat(settings.maxTimeout()).isEqualTo(Duration.ofHours(24));
+        assertThat(settings.nodePatience()).isEqualTo(Duration.ofSeconds(30));
+        assertThat(settings.retention()).isEqualTo(Duration.ofDays(30));
+        assertThat(settings.maxExecutions()).isEqualTo(1_000_000);
+    }
+
+    @Test
+    void every_setting_can_be_set_by_its_name() {
+        Settings settings = Settings.parse(Map.ofEntries(
+                Map.entry("pool.depth", "1"),
+                Map.entry("pool.depth.python", "7"),
+                Map.entry("pool.starts", "2"),
+                Map.entry("pool.refill_quiet_millis", "3"),
+                Map.entry("pool.refill_latest_millis", "4"),
+                Map.entry("limits.memory_mib", "512"),
+                Map.entry("limits.cpu_millis", "0"),
+                Map.entry("limits.disk_mib", "64"),
+                Map.entry("limits.processes", "32"),
+                Map.entry("limits.open_files", "128"),
+                Map.entry("execution.timeout_seconds", "5"),
+                Map.entry("execution.max_timeout_seconds", "6"),
+                Map.entry("sandboxes.max", "8"),
+                Map.entry("node.patience_seconds", "9"),
+                Map.entry("retention.days", "10"),
+                Map.entry("retention.executions", "11")));
+        assertThat(settings)
+                .isEqualTo(new Settings(
+                        1,
+                        2,
+                        Duration.ofMillis(3),
+                        Duration.ofMillis(4),
+                        new Limits(512L << 20, 0, 64L << 20, 32, 128),
+                        Duration.ofSeconds(5),
+                        Duration.ofSeconds(6),
+                        8,
+                        Duration.ofSeconds(9),
+                        Duration.ofDays(10),
+                        11,
+                        Map.of("python", 7)));
+        assertThat(settings.poolDepth("python")).isEqualTo(7);
+        assertThat(settings.poolDepth("other")).isEqualTo(1);
+    }
+
+    @Test
+    void a_name_that_is_unknown_or_a_value_that_is_none_fails() {
+        assertThatThrownBy(() -> Settings.parse(Map.of("pool.dept", "1"))).hasMessageContaining("pool.dept");
+        assertThatThrownBy(() -> Settings.parse(Map.of("pool.depth", "many"))).hasMessageContaining("many");
+        assertThatThrownBy(() -> Settings.parse(Map.of("pool.depth", "-1"))).hasMessageContaining("-1");
+        assertThatThrownBy(() -> Settings.parse(Map.of("limits.memory_mib", "1")))
+                .hasMessageContaining("memory");
+        assertThatThrownBy(() -> Settings.parse(Map.of("execution.timeout_seconds", "90000")))
+                .hasMessageContaining("90000");
+    }
+}
