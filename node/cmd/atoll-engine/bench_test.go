@@ -104,3 +104,17 @@ func BenchmarkCreate(b *testing.B) {
 		fmt.Println(e.Log())
 	}
 }
+
+// BenchmarkStdout measures how fast raw output comes through to the client.
+func BenchmarkStdout(b *testing.B) {
+	e := enginetest.Start(b)
+	box := e.Python(b.Context())
+	const size = 48 << 20
+	b.SetBytes(size)
+	for b.Loop() {
+		r := box.Run(b.Context(), fmt.Sprintf("import os\nb = b'x' * (1 << 20)\nfor _ in range(%d): os.write(1, b)\n", size>>20))
+		if len(r.Stdout) != size {
+			b.Fatalf("%d bytes, %v", len(r.Stdout), r.Finished)
+		}
+	}
+}

@@ -569,3 +569,33 @@ func TestWatcherSeesABoxComeAndGo(t *testing.T) {
 		last = b.GetState()
 	}
 }
+
+// The agent's guard goes by the memory that the sandbox was made with. Lowered
+// afterwards, it is the kernel on the host that finds the limit crossed.
+func TestMemoryLimitLoweredLaterIsStillReportedAsOutOfMemory(t *testing.T) {
+	e := start(t)
+	box := e.Python(t.Context())
+	if _, err := e.UpdateLimits(t.Context(), &enginev1.UpdateLimitsRequest{BoxId: box.Box, Limits: &execv1.Limits{MemoryBytes: 64 << 20}}); err != nil {
+		t.Fatal(err)
+	}
+	id := enginetest.NewID("exec")
+	stream, err := box.Begin(t.Context(), id, "print('before', flush=True)\ndata = []\nwhile True: data.append(bytearray(8 << 20))")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &enginetest.Result{ID: id}
+	if err := enginetest.Collect(stream, r); err != nil {
+		t.Fatal(err)
+	}
+	if r.Finished.GetReason() != execv1.ExitReason_EXIT_REASON_OUT_OF_MEMORY || string(r.Stdout) != "before\n" {
+		t.Fatalf("output %q, end %v (expected: out of memory)", r.Stdout, r.Finished)
+	}
+	b, err := e.GetBox(t.Context(), &enginev1.BoxRequest{BoxId: box.Box})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("box: %v, %q", b.GetState(), b.GetEndDetail())
+	if b.GetState() == enginev1.BoxState_BOX_STATE_ENDED && b.GetEndReason() != enginev1.BoxEndReason_BOX_END_REASON_OUT_OF_MEMORY {
+		t.Fatalf("box %v", b)
+	}
+}

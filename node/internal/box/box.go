@@ -39,6 +39,8 @@ const (
 	// How long a dead box's last output may take to be read from its pipe.
 	lastOutput     = 500 * time.Millisecond
 	removalTimeout = 20 * time.Second
+	// A sandbox that ends so soon after the kernel took one of its processes ended by that.
+	oomAftermath = 2 * time.Second
 	// A live box's log of its agent and sentry.
 	maxStderr = 256 << 10
 )
@@ -74,6 +76,10 @@ type box struct {
 	executions  map[string]*execution
 
 	contexts *contextTable
+	// oomKills is how many kills by the host's kernel have been told to somebody.
+	oomKills atomic.Uint64
+	// oomKilledAt is when the last was told, as Unix nanoseconds.
+	oomKilledAt atomic.Int64
 
 	// All below belongs to run.
 	record *record
@@ -369,6 +375,10 @@ func openContext(ctx context.Context, l *link, spec *execv1.ContextSpec) (*execv
 // recover takes over a box whose process lives.
 func (b *box) recover() {
 	close(b.started)
+	// Kills of an earlier engine's time that the box has outlived are no news.
+	if oom, err := b.group.OutOfMemory(); err == nil && b.life.Err() == nil {
+		b.oomKills.Store(oom.Kills)
+	}
 	b.reconnect()
 }
 
@@ -466,6 +476,7 @@ func (b *box) resumeExecutions(l *link) {
 // pump drains an execution in the background.
 func (b *box) pump(l *link, e *execution) {
 	id := e.log.Owner().ExecutionID
+	e.explain = b.explainKill
 	b.linkMu.Lock()
 	b.executions[id] = e
 	b.linkMu.Unlock()
@@ -488,6 +499,25 @@ func (b *box) pump(l *link, e *execution) {
 			l.session.Close()
 		}
 	}()
+}
+
+// explainKill corrects the end of an execution whose interpreter was killed by
+// the host's kernel for want of memory while the sandbox lives on: on control
+// groups version 1 the kernel may take one process of the sandbox, and inside
+// that looks like any SIGKILL.
+func (b *box) explainKill(f *execv1.Finished) {
+	if f.GetReason() != execv1.ExitReason_EXIT_REASON_KERNEL_DIED || f.GetSignal() != int32(unix.SIGKILL) {
+		return
+	}
+	oom, err := b.node.cgroups.Open(b.id).OutOfMemory()
+	if err != nil || b.oomKills.Swap(oom.Kills) >= oom.Kills {
+		return
+	}
+	b.oomKilledAt.Store(time.Now().UnixNano())
+	limit := b.snapshot.Load().GetLimits().GetMemoryBytes()
+	f.Reason = execv1.ExitReason_EXIT_REASON_OUT_OF_MEMORY
+	f.MemoryLimitBytes, f.MemoryPeakBytes = limit, oom.PeakBytes
+	f.Detail = fmt.Sprintf("the sandbox used more memory than its limit of %d MiB; the interpreter was ended and is started afresh, its state is lost", limit/mebibyte)
 }
 
 func finishLog(log *spool.Log, finished *execv1.Finished) {
@@ -605,7 +635,7 @@ func (b *box) judge() {
 	switch {
 	case errors.Is(cause, errDeleted):
 		box.EndReason, box.EndDetail = enginev1.BoxEndReason_BOX_END_REASON_DELETED, "the sandbox was deleted"
-	case oom.Kills > 0:
+	case oom.Kills > b.oomKills.Load(), time.Since(time.Unix(0, b.oomKilledAt.Load())) < oomAftermath:
 		box.EndReason = enginev1.BoxEndReason_BOX_END_REASON_OUT_OF_MEMORY
 		// Both less what the sandbox itself may use, to match what the user was promised.
 		box.MemoryLimitBytes = box.GetLimits().GetMemoryBytes()

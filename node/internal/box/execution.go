@@ -31,6 +31,8 @@ type execution struct {
 	link   *link
 	stream *frame.Stream
 	logger *slog.Logger
+	// explain corrects an end whose reason only the host can know. It may be nil.
+	explain func(*execv1.Finished)
 
 	mu sync.Mutex
 	// All below is guarded by mu.
@@ -76,6 +78,9 @@ func (e *execution) drain() error {
 		if err != nil {
 			e.stop()
 			return e.ended(err)
+		}
+		if f := event.GetFinished(); f != nil && e.explain != nil {
+			e.explain(f)
 		}
 		if err := e.log.Append(event); err != nil {
 			e.stop()
