@@ -16,7 +16,7 @@ final class Utf8 {
         int at = from;
         while (at < to) {
             if (bytes[at] >= 0) {
-                // ASCII, by far the most there is, eight bytes at a time (EventStreamBenchmark).
+                // ASCII, by far the most there is, eight bytes at a time.
                 while (at + 8 <= to && ((long) LONGS.get(bytes, at) & HIGHS) == 0) {
                     at += 8;
                 }

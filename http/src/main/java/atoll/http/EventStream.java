@@ -76,8 +76,8 @@ public final class EventStream {
     /**
      * The inside of a JSON string, escaped from bytes that are valid UTF-8.
      *
-     * <p>Runs without anything to escape are found eight bytes at a time and copied whole (EventStreamBenchmark: 4 times the speed of
-     * decoding and a JSON generator).
+     * <p>Runs without anything to escape are found eight bytes at a time and copied whole (EventStreamBenchmark: 1.5 times the speed of
+     * decoding and a JSON generator, and no garbage).
      */
     public void text(byte[] utf8, int from, int to) throws IOException, InterruptedException {
         int at = from;

@@ -78,6 +78,9 @@ public final class HttpServer implements AutoCloseable {
         http2.setMaxConcurrentStreams(HTTP2_STREAMS);
         http2.setStreamIdleTimeout(0);
         connector = new ServerConnector(server, 1, 1, new HttpConnectionFactory(http), http2);
+        // The channel is bound already; these are only shown.
+        connector.setHost(config.host());
+        connector.setPort(config.port());
         connector.setIdleTimeout(config.idleTimeout().toMillis());
         connector.setAcceptQueueSize(ACCEPT_QUEUE);
         connector.addBean(
