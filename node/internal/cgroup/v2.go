@@ -87,11 +87,12 @@ func (h *v2) delegate(dir string) error {
 	}
 	value := strings.Join(missing, " ")
 	err = write(dir, "cgroup.subtree_control", value)
-	if errors.Is(err, unix.EBUSY) {
+	// A few rounds, since the processes may start others meanwhile.
+	for round := 0; errors.Is(err, unix.EBUSY) && round < 10; round++ {
 		// In a container the root of our cgroup namespace is an ordinary group with
 		// processes in it, and such a group can't have children with limits. Its
 		// processes (the container's own) move into a leaf first.
-		if err := moveToLeaf(dir); err != nil {
+		if err := moveProcesses(dir, filepath.Join(dir, restName)); err != nil {
 			return fmt.Errorf("delegating controllers in %s: %w", dir, err)
 		}
 		err = write(dir, "cgroup.subtree_control", value)
@@ -102,21 +103,49 @@ func (h *v2) delegate(dir string) error {
 	return nil
 }
 
-func moveToLeaf(dir string) error {
-	leaf := filepath.Join(dir, "atoll-rest")
-	if err := os.MkdirAll(leaf, 0o755); err != nil {
+// restName is the leaf for processes that were in the root of our cgroup namespace.
+const restName = "atoll-rest"
+
+func moveProcesses(from, to string) error {
+	if err := os.Mkdir(to, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
 		return err
 	}
-	pids, err := readPids(dir)
+	pids, err := readPids(from)
 	if err != nil {
 		return err
 	}
 	for _, pid := range pids {
-		if err := write(leaf, "cgroup.procs", strconv.Itoa(pid)); err != nil && !errors.Is(err, unix.ESRCH) {
-			return err
+		if err := write(to, "cgroup.procs", strconv.Itoa(pid)); err != nil && !errors.Is(err, unix.ESRCH) {
+			return fmt.Errorf("moving process %d to %s: %w", pid, to, err)
 		}
 	}
 	return nil
+}
+
+// giveBack undoes what delegate did to the processes in the root, once no instance needs it.
+func (h *v2) giveBack() error {
+	rest := filepath.Join(h.root, restName)
+	children, err := subdirectories(h.root)
+	if err != nil || !slices.Equal(children, []string{restName}) {
+		return err
+	}
+	enabled, err := controllersIn(h.root, "cgroup.subtree_control")
+	if err != nil {
+		return err
+	}
+	if len(enabled) > 0 {
+		if err := write(h.root, "cgroup.subtree_control", "-"+strings.Join(enabled, " -")); err != nil {
+			return fmt.Errorf("giving controllers back to %s: %w", h.root, err)
+		}
+	}
+	for round := 0; ; round++ {
+		if err := moveProcesses(rest, h.root); err != nil {
+			return err
+		}
+		if err := os.Remove(rest); err == nil || round == 10 {
+			return err
+		}
+	}
 }
 
 func (h *v2) Open(box string) Group { return &v2Group{h: h, box: box} }
@@ -128,7 +157,7 @@ func (h *v2) Remove() error {
 	if err := os.Remove(dir); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("removing group %s: %w", dir, err)
 	}
-	return nil
+	return h.giveBack()
 }
 
 type v2Group struct {
@@ -149,14 +178,15 @@ func (g *v2Group) Add(pid int) error {
 	return nil
 }
 
-func (g *v2Group) Set(limits Limits) error {
-	max := func(n uint64) string {
-		if n == 0 {
-			return "max"
-		}
-		return strconv.FormatUint(n, 10)
+func v2Value(n uint64) string {
+	if n == 0 {
+		return "max"
 	}
-	if err := write(g.dir(), "memory.max", max(limits.MemoryBytes)); err != nil {
+	return strconv.FormatUint(n, 10)
+}
+
+func (g *v2Group) Set(limits Limits) error {
+	if err := g.setMemory(limits.MemoryBytes); err != nil {
 		return fmt.Errorf("setting the memory limit: %w", err)
 	}
 	// A kernel built without swap has no such file, and nothing to forbid.
@@ -170,10 +200,34 @@ func (g *v2Group) Set(limits Limits) error {
 	if err := write(g.dir(), "cpu.max", fmt.Sprintf("%s %d", quota, cpuPeriod.Microseconds())); err != nil {
 		return fmt.Errorf("setting the CPU limit: %w", err)
 	}
-	if err := write(g.dir(), "pids.max", max(limits.MaxPids)); err != nil {
+	if err := write(g.dir(), "pids.max", v2Value(limits.MaxPids)); err != nil {
 		return fmt.Errorf("setting the process limit: %w", err)
 	}
 	return nil
+}
+
+// setMemory refuses a limit that the box can't be brought below, as version 1
+// does: the kernel would take it, and kill the box to keep it.
+func (g *v2Group) setMemory(bytes uint64) error {
+	current, err := readUint(g.dir(), "memory.current")
+	if err != nil {
+		return err
+	}
+	if bytes > 0 && current > bytes {
+		// Above "high" nobody is killed; the kernel takes back what it can, and is done when the write returns.
+		err := write(g.dir(), "memory.high", v2Value(bytes))
+		defer func() { _ = write(g.dir(), "memory.high", "max") }()
+		if err != nil {
+			return err
+		}
+		if current, err = readUint(g.dir(), "memory.current"); err != nil {
+			return err
+		}
+		if current > bytes {
+			return fmt.Errorf("%d bytes: %d are in use: %w", bytes, current, unix.EBUSY)
+		}
+	}
+	return write(g.dir(), "memory.max", v2Value(bytes))
 }
 
 func (g *v2Group) OutOfMemory() (OutOfMemory, error) {
