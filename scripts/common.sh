@@ -93,7 +93,8 @@ missing_packages() {
   local entry
   {
     for entry in "${debian_packages[@]}"; do
-      command -v "${entry%%:*}" >/dev/null || echo "${entry##*:}"
+      # A command, or a pattern of a path off the PATH.
+      command -v "${entry%%:*}" >/dev/null || compgen -G "${entry%%:*}" >/dev/null || echo "${entry##*:}"
     done
     # Modules, not commands.
     python3 -c 'from importlib.util import find_spec as has

@@ -13,6 +13,8 @@ suites=(
   "Java|ci|java_tests"
   "images|ci|images_tests"
   "native API|ci|native_api_tests"
+  "MCP|ci|mcp_tests"
+  "cgroup v2|ci|cgroup2_tests"
 )
 
 go_checks() {
@@ -30,6 +32,9 @@ python_kernel_tests() { pytest_suite "$root/kernels/python/tests"; }
 bun_kernel_tests() { pytest_suite "$root/kernels/bun/tests"; }
 native_api_tests() { pytest_suite "$root/conformance/native"; }
 
+mcp_tests() { pytest_suite "$root/conformance/mcp"; }
+cgroup2_tests() { "$root/node/test/vm/test.sh" $([[ $all == no ]] || echo --all); }
+
 java_tests() { (cd "$root" && mvn -B -ntp verify); }
 images_tests() { "$root/images/test.sh" $([[ $all == no ]] || echo --all); }
 
@@ -38,9 +43,13 @@ summary_lines() {
   grep -E '^\[?(INFO|ERROR|WARNING)?\]? ?Tests run:.*[0-9]$|^=+ .*(passed|failed|error|no tests ran).* =+$|^(ok|FAIL|---) |^FAIL|passed, [0-9]+ failed$|BUILD (SUCCESS|FAILURE)' "$1" | tail -n 40 || true
 }
 
+# Beyond what `up` needs: other machines to test on, other databases to be held to the same contract.
+test_packages=("qemu-system-x86_64:qemu-system-x86" "busybox:busybox-static" "cpio:cpio" "/usr/lib/postgresql/*/bin/initdb:postgresql")
+
 run_tests() {
   local only=("$@") entry name when what begin status failed=() table=() logs
   require_root
+  debian_packages+=("${test_packages[@]}")
   install_packages
   require_jdk
   require_go
@@ -74,10 +83,8 @@ run_tests() {
   done
   printf '\n== Suites\n'
   printf '%s\n' "${table[@]}"
-  if [[ ${#failed[@]} -gt 0 ]]; then
-    fail "FAILED: ${failed[*]} (logs: $logs)"
-  fi
-  say "all passed"
+  printf 'suites: %d passed, %d failed\n' $((${#table[@]} - ${#failed[@]})) ${#failed[@]}
+  [[ ${#failed[@]} -eq 0 ]] || fail "FAILED: ${failed[*]} (logs: $logs)"
 }
 
 bench() {
