@@ -231,9 +231,11 @@ func (b *box) tryStart() error {
 	ctx, cancel := context.WithTimeout(b.life, startTimeout)
 	defer cancel()
 	limits := b.record.box.GetLimits()
-	if b.group, err = b.node.cgroups.Create(b.id, groupLimits(limits, true)); err != nil {
+	group, err := b.node.cgroups.Create(b.id, groupLimits(limits, true))
+	if err != nil {
 		return err
 	}
+	b.group = group
 	pid, err := b.node.driver.Start(ctx, driver.Spec{
 		ID: b.id, Dir: b.dir, ImagePath: b.record.image.Path, AgentImagePath: b.node.config.AgentImage,
 		CgroupPath: b.group.Path(), DiskBytes: limits.GetDiskBytes(), ShmBytes: min(maxShm, limits.GetMemoryBytes()/4),

@@ -22,6 +22,7 @@ import (
 
 	"atoll/node/gen/enginev1"
 	"atoll/node/gen/execv1"
+	"atoll/node/internal/cgroup"
 	"atoll/node/internal/driver/drivertest"
 	"atoll/node/internal/image"
 	"atoll/node/internal/patience"
@@ -261,6 +262,20 @@ func TestDeathIsNoticedAtOnce(t *testing.T) {
 	if best > patience.Of(500*time.Millisecond) {
 		t.Fatalf("end was told after %v", best)
 	}
+}
+
+func TestBoxWhoseGroupCannotBeMadeIsRefusedAndLeavesNothing(t *testing.T) {
+	r := newRig(t)
+	request := r.request()
+	if _, err := r.cgroups.Create(request.GetBoxId(), cgroup.Limits{}); err != nil {
+		t.Fatal(err)
+	}
+	_, err := r.Create(t.Context(), request)
+	var fault *Fault
+	if !errors.As(err, &fault) || fault.Kind != Internal || !strings.Contains(fault.Message, "group") {
+		t.Fatalf("error %v (expected: a fault that names the group)", err)
+	}
+	r.nothingIsLeft()
 }
 
 func TestAgentThatBreaksTheProtocolLosesThatExecutionAndNothingElse(t *testing.T) {
