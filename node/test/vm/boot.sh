@@ -21,7 +21,10 @@ for tool in qemu-system-x86_64 busybox cpio; do command -v $tool >/dev/null || m
 work=$(mktemp -d -t atoll-vm-XXXXXX)
 machine=
 leave() {
-  if [[ -n $machine ]]; then kill -KILL "$machine" 2>/dev/null || true; fi
+  if [[ -n $machine ]]; then
+    kill -TERM "$machine" 2>/dev/null || true
+    wait "$machine" || true
+  fi
   rm -rf "$work"
 }
 trap leave EXIT
@@ -63,6 +66,7 @@ mount -t cgroup2 cgroup2 /sys/fs/cgroup
 for folder in /run /tmp; do mount -t tmpfs -o size=90% tmpfs $folder; done
 chmod 1777 /tmp
 ip link set lo up
+echo "vm: begins"
 sh /command
 echo "vm: exit status $?"
 poweroff -f
@@ -77,9 +81,15 @@ mkfifo "$work/console"
 timeout --foreground "$seconds" qemu-system-x86_64 -cpu max -accel tcg,thread=multi -m "$memory" -smp 2 -nographic -no-reboot -net none \
   -kernel "$kernel" -initrd "$work/initramfs" -append "console=ttyS0 quiet loglevel=1 panic=-1 mitigations=off" </dev/null >"$work/console" &
 machine=$!
-tr -d '\r' <"$work/console" | sed -u -e '1,/Booting from ROM/d' -e 's/\x1b\(\[[?0-9;]*[a-zA-Z]\|c\)//g' | tee "$work/output"
-status=$(sed -n 's/^.*vm: exit status \([0-9]*\)$/\1/p' "$work/output" | tail -n 1)
+tee "$work/output" <"$work/console" | sed -u -e '1,/vm: begins/d' -e '/^vm: exit status/,$d' -e 's/\r//g' &
+# In the background, since a trap waits for what runs in front.
+wait $!
+status=$(sed -n 's/^vm: exit status \([0-9]*\)\r*$/\1/p' "$work/output" | tail -n 1)
 wait "$machine" || true
 machine=
-[[ -n $status ]] || { echo "boot.sh: the machine did not come to the command's end within $seconds s" >&2; exit 3; }
+if [[ -z $status ]]; then
+  grep -q 'vm: begins' "$work/output" || tail -n 20 "$work/output" >&2
+  echo "boot.sh: the machine did not come to the command's end within $seconds s" >&2
+  exit 3
+fi
 exit "$status"
