@@ -1,15 +1,11 @@
 package atoll.api;
 
 import atoll.core.AtollException;
-import atoll.core.ContextId;
 import atoll.core.ErrorCode;
-import atoll.core.SandboxId;
 import atoll.core.execution.CodeExecRequest;
 import java.nio.charset.StandardCharsets;
 import java.util.Optional;
 import java.util.Set;
-import java.util.function.Function;
-import java.util.regex.Pattern;
 import tools.jackson.databind.JsonNode;
 
 /** The arguments of {@code code_exec}, as they come by HTTP and by MCP. */
@@ -20,8 +16,6 @@ final class CodeExecArguments {
 
     private static final Set<String> BY_TOOL =
             Set.of("code", "template", "language", "sandbox_id", "context_id", "timeout_seconds", "env");
-
-    private static final Pattern ID_SHAPE = Pattern.compile("[a-z-]+-[0-9a-hjkmnp-tv-z]{26}");
 
     private final Fields fields;
 
@@ -60,8 +54,8 @@ final class CodeExecArguments {
                 code,
                 fields.text("template"),
                 fields.text("language"),
-                id("sandbox_id", SandboxId::parse),
-                id("context_id", ContextId::parse),
+                fields.text("sandbox_id").map(text -> Ids.sandbox("sandbox_id", text)),
+                fields.text("context_id").map(text -> Ids.context("context_id", text)),
                 fields.seconds("timeout_seconds"),
                 fields.texts("env"),
                 idempotencyKey);
@@ -69,20 +63,5 @@ final class CodeExecArguments {
 
     private static long utf8Length(String text) {
         return text.getBytes(StandardCharsets.UTF_8).length;
-    }
-
-    /** What is no id at all is a mistake in the request, other than an id of something that is not there. */
-    private <T> Optional<T> id(String name, Function<String, T> parse) {
-        return fields.text(name).map(text -> {
-            try {
-                return parse.apply(text);
-            } catch (AtollException e) {
-                if (ID_SHAPE.matcher(text).matches()) {
-                    throw e;
-                }
-                throw new AtollException(
-                        ErrorCode.INVALID_REQUEST, name + ": " + e.message(), e.reason(), e.remediation());
-            }
-        });
     }
 }

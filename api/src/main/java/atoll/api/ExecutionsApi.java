@@ -2,9 +2,7 @@ package atoll.api;
 
 import atoll.core.AtollException;
 import atoll.core.Caller;
-import atoll.core.ContextId;
 import atoll.core.ExecutionId;
-import atoll.core.SandboxId;
 import atoll.core.execution.ExecutionQuery;
 import atoll.core.execution.Executions;
 import atoll.core.execution.OutputReader;
@@ -29,8 +27,8 @@ final class ExecutionsApi {
 
     void list(Exchange exchange, Caller caller) throws IOException, InterruptedException {
         var query = new ExecutionQuery(
-                Optional.ofNullable(exchange.query("sandbox_id")).map(SandboxId::parse),
-                Optional.ofNullable(exchange.query("context_id")).map(ContextId::parse),
+                Optional.ofNullable(exchange.query("sandbox_id")).map(text -> Ids.sandbox("sandbox_id", text)),
+                Optional.ofNullable(exchange.query("context_id")).map(text -> Ids.context("context_id", text)),
                 running(exchange.query("state")),
                 Paging.of(exchange));
         exchange.json(200, Wire.Items.of(executions.list(caller, query).map(Wire.Execution::of)));

@@ -9,6 +9,7 @@ import atoll.core.sandbox.Context;
 import atoll.core.sandbox.Sandbox;
 import atoll.core.template.Template;
 import com.fasterxml.jackson.annotation.JsonRawValue;
+import com.fasterxml.jackson.annotation.JsonUnwrapped;
 import java.time.Duration;
 import java.time.Instant;
 import java.util.List;
@@ -121,6 +122,7 @@ final class Wire {
         }
     }
 
+    /** An execution on record: the fields of its {@link Outcome}, null while it runs, and what was asked for. */
     record Execution(
             String executionId,
             String sandboxId,
@@ -130,19 +132,68 @@ final class Wire {
             String code,
             long codeBytes,
             Instant createdAt,
-            Optional<Outcome> outcome) {
+            Optional<Instant> endedAt,
+            @JsonUnwrapped Ending ending) {
 
         static Execution of(ExecutionRecord execution) {
+            Optional<ExecutionOutcome> outcome = execution.outcome();
             return new Execution(
                     execution.id().toString(),
                     execution.sandboxId().toString(),
                     execution.contextId().toString(),
                     execution.language().text(),
-                    execution.outcome().isPresent() ? "ended" : "running",
+                    outcome.isPresent() ? "ended" : "running",
                     execution.code(),
                     execution.codeBytes(),
                     execution.createdAt(),
-                    execution.outcome().map(Outcome::of));
+                    outcome.map(o -> o.startedAt().plus(o.duration())),
+                    Ending.of(outcome.map(Outcome::of)));
+        }
+    }
+
+    /** What an {@link Outcome} adds to what was known from the start. */
+    record Ending(
+            Optional<String> output,
+            Optional<String> stdout,
+            Optional<String> stderr,
+            Optional<List<Result>> results,
+            Optional<Failure> error,
+            Optional<String> exitReason,
+            OptionalInt exitCode,
+            OptionalInt signal,
+            Optional<Boolean> stateKept,
+            Optional<String> detail,
+            Optional<Double> durationMs,
+            Optional<Instant> startedAt,
+            Optional<Boolean> truncated,
+            Optional<Long> stdoutBytes,
+            Optional<Long> stderrBytes,
+            Optional<Boolean> stdoutTruncated,
+            Optional<Boolean> stderrTruncated,
+            OptionalLong memoryLimitBytes,
+            OptionalLong memoryPeakBytes) {
+
+        static Ending of(Optional<Outcome> outcome) {
+            return new Ending(
+                    outcome.map(Outcome::output),
+                    outcome.map(Outcome::stdout),
+                    outcome.map(Outcome::stderr),
+                    outcome.map(Outcome::results),
+                    outcome.flatMap(Outcome::error),
+                    outcome.map(Outcome::exitReason),
+                    outcome.map(Outcome::exitCode).orElseGet(OptionalInt::empty),
+                    outcome.map(Outcome::signal).orElseGet(OptionalInt::empty),
+                    outcome.map(Outcome::stateKept),
+                    outcome.map(Outcome::detail),
+                    outcome.map(Outcome::durationMs),
+                    outcome.map(Outcome::startedAt),
+                    outcome.map(Outcome::truncated),
+                    outcome.map(Outcome::stdoutBytes),
+                    outcome.map(Outcome::stderrBytes),
+                    outcome.map(Outcome::stdoutTruncated),
+                    outcome.map(Outcome::stderrTruncated),
+                    outcome.map(Outcome::memoryLimitBytes).orElseGet(OptionalLong::empty),
+                    outcome.map(Outcome::memoryPeakBytes).orElseGet(OptionalLong::empty));
         }
     }
 

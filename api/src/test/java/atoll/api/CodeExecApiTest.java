@@ -83,6 +83,11 @@ class CodeExecApiTest {
             delimiter = '|',
             value = {
                 "{\"code\":\"1\",\"sandbox_id\":\"sb-exec-0000000000g00r00000000000r\"} | 404 | sandbox_not_found",
+                "{\"code\":\"1\",\"sandbox_id\":\"sb-exec-2z9sj7e9fa8tp8kcycy0zsb4g7\"} | 404 | sandbox_not_found",
+                "{\"code\":\"1\",\"sandbox_id\":\"sb-exec-zzzzzzzzzzzzzzzzzzzzzzzzzz\"} | 404 | sandbox_not_found",
+                "{\"code\":\"1\",\"sandbox_id\":\"ctx-0000000000g00r00000000000r\"} | 400 | invalid_request",
+                "{\"code\":\"1\",\"sandbox_id\":\"sb-exec-0000000000g00r0000000000\"} | 400 | invalid_request",
+                "{\"code\":\"1\",\"sandbox_id\":\"sb-exec-0000000000g00r0000000000iu\"} | 400 | invalid_request",
                 "{\"code\":\"1\",\"sandbox_id\":\"../../etc/passwd\"} | 400 | invalid_request",
                 "{\"code\":\"1\",\"template\":\"none\"} | 404 | template_not_found",
                 "{\"code\":\"1\",\"language\":\"cobol\"} | 400 | language_not_found",
@@ -290,7 +295,7 @@ class CodeExecApiTest {
         while (true) {
             JsonNode items = ApiServer.json(api.get("/v1/executions")).get("items");
             if (items.size() == 1 && items.get(0).get("state").stringValue().equals("ended")) {
-                return items.get(0).get("outcome");
+                return items.get(0);
             }
             assertThat(System.nanoTime()).as("not ended in time: %s", items).isLessThan(deadline);
             Thread.onSpinWait();

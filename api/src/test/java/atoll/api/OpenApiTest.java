@@ -110,6 +110,30 @@ class OpenApiTest {
     }
 
     @Test
+    void a_record_has_the_fields_of_the_reply_and_null_while_it_runs() throws Exception {
+        JsonNode reply = api.exec(Map.of("code", "print(2)"));
+        JsonNode record = ApiServer.json(
+                api.get("/v1/executions/" + reply.get("execution_id").stringValue()));
+        for (Map.Entry<String, JsonNode> field : reply.properties()) {
+            assertThat(record.get(field.getKey())).as(field.getKey()).isEqualTo(field.getValue());
+        }
+        assertThat(record.get("ended_at").isString()).isTrue();
+        api.atoll.program("wait", terminal -> terminal.awaitInterrupt());
+        try (var stream = api.open(api.request("/v1/code_exec")
+                        .POST(BodyPublishers.ofString("{\"code\":\"wait\",\"stream\":true}")))
+                .body()) {
+            assertThat(stream.read()).isPositive();
+            HttpResponse<String> list = api.get("/v1/executions?state=running");
+            assertFits(list.body(), named("ExecutionList"), "list");
+            JsonNode running = ApiServer.json(list).get("items").get(0);
+            reply.propertyNames()
+                    .forEach(name -> assertThat(running.has(name)).as(name).isTrue());
+            assertThat(running.get("exit_reason").isNull()).isTrue();
+            api.post("/v1/executions/" + running.get("execution_id").stringValue() + ":interrupt", "{}");
+        }
+    }
+
+    @Test
     void errors_events_and_an_unready_health_fit_their_schemas() throws Exception {
         assertFits(api.get("/v1/sandboxes/none").body(), named("Error"), "error");
         assertFits(api.post("/v1/code_exec", "{").body(), named("Error"), "error");

@@ -16,6 +16,7 @@ import java.time.Duration;
 import java.time.Instant;
 import java.util.List;
 import java.util.Optional;
+import java.util.Set;
 import java.util.stream.Collectors;
 import java.util.stream.Stream;
 
@@ -54,6 +55,9 @@ final class ExecutionRows {
             "duration_nanos",
             "truncated");
 
+    /** Results are stored with their plain text beside them, so what may be listed takes up to this much. */
+    private static final int MOST_RESULTS_LISTED = 16 * ExecutionRecord.LISTED_CHARS;
+
     private static final String SAVE = "insert into executions (" + String.join(", ", COLUMNS) + ") values ("
             + COLUMNS.stream().map(_ -> "?").collect(Collectors.joining(", "))
             + ") on conflict (execution_id) do update set "
@@ -65,6 +69,19 @@ final class ExecutionRows {
     /** The row of one that runs is made anew at its end, so it needs only the first columns. */
     private static final String SAVE_RUNNING = "insert into executions (" + String.join(", ", COLUMNS.subList(0, 9))
             + ") values (?, ?, ?, ?, ?, ?, ?, ?, ?) on conflict do nothing";
+
+    /** Texts of which a list needs only the beginning: the database need not hand out the rest. */
+    private static final Set<String> LONG_TEXTS =
+            Set.of("code", "output", "stdout", "stderr", "detail", "error_name", "error_message", "error_traceback");
+
+    /** One character more than is listed, so that the cut is noticed. */
+    static final String LISTED_COLUMNS = COLUMNS.stream()
+            .map(column -> LONG_TEXTS.contains(column)
+                    ? "substr(" + column + ", 1, " + (ExecutionRecord.LISTED_CHARS + 1) + ") as " + column
+                    : column.equals("results")
+                            ? "case when length(results) <= " + MOST_RESULTS_LISTED + " then results end as results"
+                            : column)
+            .collect(Collectors.joining(", "));
 
     private ExecutionRows() {}
 
@@ -145,6 +162,10 @@ final class ExecutionRows {
         return ExecutionId.parse(row.text("execution_id"));
     }
 
+    static ExecutionRecord mapListed(Row row) throws SQLException {
+        return map(row).listed();
+    }
+
     static ExecutionRecord map(Row row) throws SQLException {
         ExecutionId id = id(row);
         SandboxId sandbox = SandboxId.parse(row.text("sandbox_id"));
@@ -165,6 +186,8 @@ final class ExecutionRows {
             throws SQLException {
         CapturedText stdout = captured(row, "stdout");
         CapturedText stderr = captured(row, "stderr");
+        // Left out of a list when they are large.
+        Optional<String> results = row.optionalText("results");
         Optional<String> errorName = row.optionalText("error_name");
         Optional<ExecutionError> error = errorName.isEmpty()
                 ? Optional.empty()
@@ -181,7 +204,7 @@ final class ExecutionRows {
                         row.text("output"), stdout.totalBytes() + stderr.totalBytes(), row.flag("output_truncated")),
                 stdout,
                 stderr,
-                Json.toResults(row.text("results")),
+                Json.toResults(results.orElse("[]")),
                 error,
                 ExitReason.valueOf(row.text("exit_reason")),
                 row.optionalInt("exit_code"),
@@ -191,7 +214,7 @@ final class ExecutionRows {
                 memory,
                 row.time("started_at"),
                 Duration.ofNanos(row.number("duration_nanos")),
-                row.flag("truncated"));
+                row.flag("truncated") || results.isEmpty());
     }
 
     private static CapturedText captured(Row row, String stream) throws SQLException {

@@ -299,7 +299,7 @@ public final class SqlStore implements Store {
 
     @Override
     public Page<Sandbox> sandboxes(ProjectId project, SandboxQuery query) {
-        Select select = new Select("sandboxes", "sandbox_id").where("project_id = ?", project);
+        Select select = new Select("sandboxes", "sandbox_id", "*").where("project_id = ?", project);
         query.state().ifPresent(state -> select.where("state = ?", state.name()));
         query.template().ifPresent(template -> select.where("template = ?", template));
         query.labels()
@@ -374,12 +374,13 @@ public final class SqlStore implements Store {
 
     @Override
     public Page<ExecutionRecord> executions(ProjectId project, ExecutionQuery query) {
-        Select select = new Select("executions", "execution_id").where("project_id = ?", project);
+        Select select =
+                new Select("executions", "execution_id", ExecutionRows.LISTED_COLUMNS).where("project_id = ?", project);
         query.sandboxId().ifPresent(sandbox -> select.where("sandbox_id = ?", sandbox));
         query.contextId().ifPresent(context -> select.where("context_id = ?", context));
         query.running().ifPresent(running -> select.where("running = ?", running));
-        return readAll(sql ->
-                select.page(sql, query.page(), ExecutionRows::map, e -> new Cursor(e.createdAt(), e.id().toString())));
+        return readAll(sql -> select.page(
+                sql, query.page(), ExecutionRows::mapListed, e -> new Cursor(e.createdAt(), e.id().toString())));
     }
 
     @Override
@@ -525,6 +526,7 @@ public final class SqlStore implements Store {
     private static final class Select {
         private final String table;
         private final String id;
+        private final String columns;
         private final List<String> conditions = new ArrayList<>();
         private final List<@Nullable Object> values = new ArrayList<>();
 
@@ -532,9 +534,10 @@ public final class SqlStore implements Store {
             Cursor of(T item);
         }
 
-        Select(String table, String id) {
+        Select(String table, String id, String columns) {
             this.table = table;
             this.id = id;
+            this.columns = columns;
         }
 
         Select where(String condition, Object... with) {
@@ -554,7 +557,7 @@ public final class SqlStore implements Store {
             values.add(page.limit() + 1);
             List<T> found = sql.query(
                     mapping,
-                    "select * from " + table + " where " + String.join(" and ", conditions)
+                    "select " + columns + " from " + table + " where " + String.join(" and ", conditions)
                             + " order by created_at desc, " + id + " desc limit ?",
                     values.toArray());
             if (found.size() <= page.limit()) {

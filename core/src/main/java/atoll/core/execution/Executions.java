@@ -8,7 +8,7 @@ import atoll.core.Page;
 public interface Executions {
     ExecutionRecord get(Caller caller, ExecutionId id);
 
-    /** Newest first. */
+    /** Newest first; each as {@link ExecutionRecord#listed} gives it. */
     Page<ExecutionRecord> list(Caller caller, ExecutionQuery query);
 
     /** Follows an execution from its first event on; one that has ended is replayed from its spool. */

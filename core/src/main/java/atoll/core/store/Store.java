@@ -54,7 +54,7 @@ public interface Store extends AutoCloseable {
 
     Optional<ExecutionRecord> execution(ExecutionId id);
 
-    /** Newest first. */
+    /** Newest first; each as {@link ExecutionRecord#listed} gives it. */
     Page<ExecutionRecord> executions(ProjectId project, ExecutionQuery query);
 
     /** Those of all projects whose end is not on record. */

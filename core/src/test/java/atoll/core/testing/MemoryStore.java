@@ -143,6 +143,7 @@ public final class MemoryStore implements Store {
                 .filter(e -> query.contextId().map(e.contextId()::equals).orElse(true))
                 .filter(e ->
                         query.running().map(r -> r == e.outcome().isEmpty()).orElse(true))
+                .map(ExecutionRecord::listed)
                 .toList();
         return page(found, query.page(), ExecutionRecord::createdAt, e -> e.id().toString());
     }

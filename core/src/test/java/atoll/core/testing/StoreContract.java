@@ -137,6 +137,60 @@ public abstract class StoreContract {
     }
 
     @Test
+    void a_list_gives_the_beginning_of_long_texts_and_says_so() {
+        String printed = "é".repeat(ExecutionRecord.LISTED_CHARS) + "the end";
+        ExecutionRecord record = ended(running(NOW, "x".repeat(10_000)), printed);
+        save(record);
+        ExecutionRecord listed =
+                store.executions(ProjectId.DEFAULT, ExecutionQuery.ALL).items().getFirst();
+        assertThat(listed).isEqualTo(record.listed());
+        assertThat(listed.code()).hasSize(ExecutionRecord.LISTED_CHARS);
+        assertThat(listed.codeBytes()).isEqualTo(10_000);
+        ExecutionOutcome outcome = listed.outcome().orElseThrow();
+        assertThat(outcome.stdout().text()).isEqualTo("é".repeat(ExecutionRecord.LISTED_CHARS));
+        assertThat(outcome.stdout().truncated()).isTrue();
+        assertThat(outcome.stdout().totalBytes()).isEqualTo(printed.length());
+        assertThat(outcome.results()).hasSize(1);
+        assertThat(store.execution(record.id())).contains(record);
+    }
+
+    @Test
+    void a_list_leaves_out_large_results_and_says_so() {
+        ExecutionRecord small = ended(running(NOW, "1"), "");
+        ExecutionOutcome o = small.outcome().orElseThrow();
+        MimeBundle large = new MimeBundle("{\"text/plain\":\"" + "x".repeat(100_000) + "\"}", Optional.empty());
+        ExecutionRecord record = with(
+                small,
+                new ExecutionOutcome(
+                        o.executionId(),
+                        o.sandboxId(),
+                        o.contextId(),
+                        CapturedText.EMPTY,
+                        CapturedText.EMPTY,
+                        CapturedText.EMPTY,
+                        List.of(new ExecutionResult(true, large, 0)),
+                        Optional.empty(),
+                        ExitReason.COMPLETED,
+                        OptionalInt.empty(),
+                        OptionalInt.empty(),
+                        true,
+                        "",
+                        Optional.empty(),
+                        o.startedAt(),
+                        o.duration(),
+                        false));
+        save(record);
+        ExecutionOutcome listed = store.executions(ProjectId.DEFAULT, ExecutionQuery.ALL)
+                .items()
+                .getFirst()
+                .outcome()
+                .orElseThrow();
+        assertThat(listed.results()).isEmpty();
+        assertThat(listed.truncated()).isTrue();
+        assertThat(store.execution(record.id())).contains(record);
+    }
+
+    @Test
     void epochs_only_grow() {
         assertThat(store.nextEpoch("n", 0)).isEqualTo(1);
         assertThat(store.nextEpoch("n", 0)).isEqualTo(2);
