@@ -34,7 +34,7 @@ const call = Function.prototype.call.bind(Function.prototype.call);
 const then = Function.prototype.call.bind(Promise.prototype.then);
 const { parse } = JSON;
 const { isNativeError, isProxy } = types;
-const { defineProperty, getOwnPropertyDescriptor, freeze, hasOwn } = Object;
+const { defineProperty, getOwnPropertyDescriptor, freeze, hasOwn, keys } = Object;
 const isPromise = (value) => value instanceof PromiseType;
 const PromiseType = Promise;
 const realSetImmediate = setImmediate;
@@ -75,8 +75,8 @@ setRoute(() => {
 
 // ---- running a cell
 
-function execute({ id, code, silent }) {
-  const cell = { id, number: ++number, silent: silent === true, muted: false, outcome: null, exitCode: 0, interrupted: false, exited: false, isLarge: code.length > LARGE_CODE, signals: signals(), signalDeadline: 0 };
+function execute({ id, code, silent, env }) {
+  const cell = { id, number: ++number, silent: silent === true, muted: false, outcome: null, exitCode: 0, interrupted: false, exited: false, isLarge: code.length > LARGE_CODE, signals: signals(), signalDeadline: 0, environment: env ? setEnvironment(env) : null };
   const file = `cell-${cell.number}.ts`;
   current = cell;
   resetStreams();
@@ -267,6 +267,8 @@ function report(cell) {
   const { outcome, result } = cell;
   if (result && outcome.status === "ok") send(result);
   cell.result = undefined;
+  if (cell.environment) restoreEnvironment(cell.environment);
+  cell.environment = null;
   cell.outcome = { status: outcome.status };
   current = null;
   last = cell;
@@ -275,6 +277,24 @@ function report(cell) {
   send({ event: "done", id: cell.id, ...outcome });
   if (cell.isLarge) collect(false);
   if (queue.length) perform(queue.shift());
+}
+
+// Sets variables for one cell; returns what was there.
+function setEnvironment(env) {
+  const before = [];
+  for (const name of keys(env)) {
+    before[before.length] = [name, proc.env[name]];
+    proc.env[name] = env[name];
+  }
+  return before;
+}
+
+function restoreEnvironment(before) {
+  for (let i = 0; i < before.length; i++) {
+    const [name, value] = before[i];
+    if (value === undefined) delete proc.env[name];
+    else proc.env[name] = value;
+  }
 }
 
 // ---- errors outside the cell's own call

@@ -181,3 +181,25 @@ def test_a_file_named_like_a_configuration_is_not_obeyed(tmp_path):
         assert kernel.run("process.env.FROM_FILE").text is None
     finally:
         kernel.close()
+
+
+def test_env_of_a_cell_is_set_for_that_cell_only(shared):
+    shared.run("process.env.STAYS = 'mine'; delete process.env.NEW")
+    env = {"STAYS": "theirs", "NEW": "né\n1"}
+    assert shared.run("[process.env.STAYS, Bun.env.NEW]", env=env).text == "[ 'theirs', 'né\\n1' ]"
+    assert shared.run("(await Bun.$`echo $STAYS`.text()) + require('child_process').execSync('printf %s \"$NEW\"')", env=env).text == "'theirs\\nné\\n1'"
+    for code in ("[process.env.STAYS, process.env.NEW, 'NEW' in process.env]", "1"):
+        assert shared.run("[process.env.STAYS, process.env.NEW, 'NEW' in process.env]").text == "[ 'mine', undefined, false ]"
+        shared.run(code, env=env)
+
+
+@pytest.mark.parametrize("code", ["throw new Error('x')", "let let = 1 +", "process.exit(3)", "await Promise.reject(1)", "process.env = { STAYS: 'own' }"])
+def test_env_of_a_cell_is_put_back_however_it_ends(shared, code):
+    shared.run("process.env.STAYS = 'mine'; delete process.env.NEW")
+    shared.run(code, env={"STAYS": "theirs", "NEW": "1"})
+    assert shared.run("[process.env.STAYS, process.env.NEW]").text == "[ 'mine', undefined ]"
+    execution = shared.begin("print('go'); await new Promise(() => {})", env={"STAYS": "theirs"})
+    shared.wait_for_output(b"go")
+    shared.interrupt()
+    assert shared.finish(execution).status == "interrupted"
+    assert shared.run("process.env.STAYS").text == "'mine'"
