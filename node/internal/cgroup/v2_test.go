@@ -10,7 +10,8 @@ import (
 )
 
 func TestMemoryLimitBelowWhatIsInUseIsRefusedAndKillsNobody(t *testing.T) {
-	g := create(t, hierarchy(t), Limits{MemoryBytes: 256 << 20})
+	// Room for the race detector, which takes several bytes for each.
+	g := create(t, hierarchy(t), Limits{MemoryBytes: 1 << 30})
 	c := startChild(t, g)
 	if answer := c.say("allocate 128"); answer != "done" {
 		t.Fatal(answer)
@@ -21,7 +22,7 @@ func TestMemoryLimitBelowWhatIsInUseIsRefusedAndKillsNobody(t *testing.T) {
 	if answer := c.say("allocate 32"); answer != "done" {
 		t.Fatalf("after the refusal: %s", answer)
 	}
-	if oom, err := g.OutOfMemory(); err != nil || oom.Kills != 0 || oom.LimitBytes != 256<<20 {
+	if oom, err := g.OutOfMemory(); err != nil || oom.Kills != 0 || oom.LimitBytes != 1<<30 {
 		t.Fatalf("%+v, %v (expected: no kill, and the limit as it was)", oom, err)
 	}
 }
