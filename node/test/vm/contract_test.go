@@ -41,11 +41,16 @@ func start(t *testing.T) *enginetest.Engine {
 	return e
 }
 
-// sandbox makes and assigns a box with a Python context and 128 MiB of memory.
+// limits with few processes, since the host gives some memory beyond the limit for each of them.
+func limits(mib uint64, cpuMillis uint32) *execv1.Limits {
+	return &execv1.Limits{MemoryBytes: mib * mebibyte, CpuMillis: cpuMillis, MaxProcesses: 16, MaxOpenFiles: 8192}
+}
+
+// sandbox makes and assigns a box with a Python context and 192 MiB of memory.
 func sandbox(t *testing.T, e *enginetest.Engine) *enginetest.Sandbox {
 	t.Helper()
 	request := e.Request(t.Context(), "python", "python")
-	request.Spec.Limits = &execv1.Limits{MemoryBytes: 128 * mebibyte, CpuMillis: 1000}
+	request.Spec.Limits = limits(192, 1000)
 	if _, err := e.CreateBox(t.Context(), request); err != nil {
 		t.Fatal(err)
 	}
@@ -118,33 +123,33 @@ func TestSandboxOnThisKernel(t *testing.T) {
 	})
 
 	t.Run("MemoryLimitIsSetAndChangesLive", func(t *testing.T) {
-		overhead = limit(t, g) - 128*mebibyte
+		overhead = limit(t, g) - 192*mebibyte
 		if overhead == 0 || overhead > 100*mebibyte {
-			t.Fatalf("limit %d bytes (expected: 128 MiB and a little)", limit(t, g))
+			t.Fatalf("limit %d bytes (expected: 192 MiB and a little)", limit(t, g))
 		}
-		for _, mib := range []uint64{160, 96} {
-			if _, err := e.UpdateLimits(t.Context(), &enginev1.UpdateLimitsRequest{BoxId: box.Box, Limits: &execv1.Limits{MemoryBytes: mib * mebibyte}}); err != nil {
+		for _, mib := range []uint64{256, 160} {
+			if _, err := e.UpdateLimits(t.Context(), &enginev1.UpdateLimitsRequest{BoxId: box.Box, Limits: limits(mib, 1000)}); err != nil {
 				t.Fatal(err)
 			}
 			if have := limit(t, g); have != mib*mebibyte+overhead {
 				t.Fatalf("limit %d bytes (expected: %d MiB and %d)", have, mib, overhead)
 			}
 		}
-		wantOutput(t, box.Run(t.Context(), "kept = b'x' * (60 << 20)\nprint(len(kept) >> 20)"), "60\n")
+		wantOutput(t, box.Run(t.Context(), "kept = b'x' * (80 << 20)\nprint(len(kept) >> 20)"), "80\n")
 	})
 
 	t.Run("MemoryLimitBelowWhatItUsesIsRefusedAndItLivesOn", func(t *testing.T) {
-		_, err := e.UpdateLimits(t.Context(), &enginev1.UpdateLimitsRequest{BoxId: box.Box, Limits: &execv1.Limits{MemoryBytes: 32 * mebibyte}})
+		_, err := e.UpdateLimits(t.Context(), &enginev1.UpdateLimitsRequest{BoxId: box.Box, Limits: limits(32, 1000)})
 		if err == nil || !strings.Contains(err.Error(), "limits not changed") {
 			t.Fatalf("%v (expected: refused)", err)
 		}
-		wantOutput(t, box.Run(t.Context(), "print(len(kept) >> 20)"), "60\n")
+		wantOutput(t, box.Run(t.Context(), "print(len(kept) >> 20)"), "80\n")
 	})
 
 	t.Run("CPULimitHoldsAndChangesLive", func(t *testing.T) {
 		for _, millis := range []uint32{200, 600} {
 			if _, err := e.UpdateLimits(t.Context(), &enginev1.UpdateLimitsRequest{
-				BoxId: box.Box, Limits: &execv1.Limits{MemoryBytes: 96 * mebibyte, CpuMillis: millis},
+				BoxId: box.Box, Limits: limits(160, millis),
 			}); err != nil {
 				t.Fatal(err)
 			}
@@ -171,7 +176,7 @@ func TestSandboxOnThisKernel(t *testing.T) {
 		for i := range 20 {
 			fmt.Fprintln(&want, i)
 		}
-		want.WriteString("60\n")
+		want.WriteString("80\n")
 		r := &enginetest.Result{ID: id}
 		enginetest.Await(t, 10*time.Second, func() (bool, string) {
 			stream, err := e.Attach(t.Context(), &enginev1.AttachRequest{BoxId: box.Box, ExecutionId: id, AfterSeq: r.LastSeq})
@@ -181,15 +186,15 @@ func TestSandboxOnThisKernel(t *testing.T) {
 			return err == nil, fmt.Sprint(err)
 		})
 		wantOutput(t, r, want.String())
-		if have := limit(t, g); have != 96*mebibyte+overhead {
-			t.Fatalf("limit %d bytes after the take-over (expected: 96 MiB and %d)", have, overhead)
+		if have := limit(t, g); have != 160*mebibyte+overhead {
+			t.Fatalf("limit %d bytes after the take-over (expected: 160 MiB and %d)", have, overhead)
 		}
 	})
 
 	t.Run("EndsForWantOfMemoryWithLimitAndPeak", func(t *testing.T) {
 		// What pipes hold is the sentry's own memory, which the agent's guard doesn't see: the kernel has to act.
 		stream, err := box.Begin(t.Context(), enginetest.NewID("exec"), "import os\npipes = []\nprint('begin', flush=True)\n"+
-			"for _ in range(1900):\n    pipe = os.pipe(); pipes.append(pipe); os.write(pipe[1], bytes(65536))")
+			"for _ in range(3500):\n    pipe = os.pipe(); pipes.append(pipe); os.write(pipe[1], bytes(65536))")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -206,9 +211,9 @@ func TestSandboxOnThisKernel(t *testing.T) {
 			return err == nil && b.GetState() == enginev1.BoxState_BOX_STATE_ENDED, fmt.Sprint(b, err)
 		})
 		peak := b.GetMemoryPeakBytes()
-		if b.GetEndReason() != enginev1.BoxEndReason_BOX_END_REASON_OUT_OF_MEMORY || b.GetMemoryLimitBytes() != 96*mebibyte ||
-			peak < 96*mebibyte || peak > 96*mebibyte+overhead+mebibyte {
-			t.Fatalf("%v (expected: out of memory, limit 96 MiB, peak near it)", b)
+		if b.GetEndReason() != enginev1.BoxEndReason_BOX_END_REASON_OUT_OF_MEMORY || b.GetMemoryLimitBytes() != 160*mebibyte ||
+			peak < 160*mebibyte || peak > 160*mebibyte+overhead+mebibyte {
+			t.Fatalf("%v (expected: out of memory, limit 160 MiB, peak near it)", b)
 		}
 	})
 
@@ -223,8 +228,8 @@ func TestSandboxOnThisKernel(t *testing.T) {
 func TestSandboxOfAKilledEngineGoesWithItsInstance(t *testing.T) {
 	e := start(t)
 	box := sandbox(t, e)
-	if have := limit(t, group(t, e, box.Box)); have < 128*mebibyte || have > 228*mebibyte {
-		t.Errorf("limit %d bytes (expected: 128 MiB and a little)", have)
+	if have := limit(t, group(t, e, box.Box)); have < 192*mebibyte || have > 292*mebibyte {
+		t.Errorf("limit %d bytes (expected: 192 MiB and a little)", have)
 	}
 	box.Run(t.Context(), "x = 1")
 	e.Kill()
