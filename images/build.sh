@@ -9,7 +9,8 @@
 # is written last: an image without it is not there, and the next build removes it.
 #
 # Everything is done in a mount and process namespace of its own, whose processes all
-# die with this one: a build that is killed leaves a folder and nothing else.
+# die with this one: a build that is killed leaves a folder and nothing else. Where
+# there may be none, as in `docker build`, nothing is mounted at all.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -206,10 +207,10 @@ describe() {
 }
 
 build() {
-  name=$1 work=$2 hash=$3
+  name=$1 work=$2 hash=$3 isolated=$4
   recipe_folder=$here/recipes/$name root=$work/root
   umask 022
-  mount --make-rprivate /
+  if [[ $isolated == yes ]]; then mount --make-rprivate /; fi
   step "Debian packages"
   install_debian
   install_binaries
@@ -265,8 +266,11 @@ work=$(mktemp -d "$cache/.work-$name.XXXXXX")
 chmod 0755 "$work"
 trap 'rm -rf "$work"' EXIT
 
-setpriv --pdeathsig KILL unshare --mount --pid --fork --kill-child --mount-proc \
-  "${BASH_SOURCE[0]}" --inside "$name" "$work" "$hash" || fail "the build failed (its last lines are above)"
+isolated=yes isolation=(unshare --mount --pid --fork --kill-child --mount-proc)
+# `docker build` may not make namespaces, nor mount: mmdebstrap sees that too and does without. What is left there ends with the build's container.
+if ! unshare --mount true 2>/dev/null; then isolated=no isolation=(); fi
+setpriv --pdeathsig KILL "${isolation[@]}" \
+  "${BASH_SOURCE[0]}" --inside "$name" "$work" "$hash" "$isolated" || fail "the build failed (its last lines are above)"
 
 sync "$work/image.erofs" "$work/image.json"
 mv "$work/image.erofs" "$image.erofs"

@@ -39,12 +39,66 @@ build_all() {
 
   server=$cache/server/$(server_hash)
   if [[ ! -d $server ]]; then step "server" build_server "$server"; fi
+  if [[ -n $java_runtime ]]; then make_java_runtime; fi
   # Once per build; the server starts without it too, only slower.
   if [[ ! -e $server/server.aot ]]; then step "server's start-up cache" train_server; fi
 
   if [[ ${#images[@]} -gt 0 ]]; then end_step "images: ${images[*]}"; fi
   prune_cache
   exec 9>&-
+}
+
+# For `build --java-runtime FOLDER`: what the server needs of Java, a fifth of a JDK. Its start-up cache is good with this one only.
+make_java_runtime() {
+  step "Java runtime" link_java "$java_runtime"
+  export JAVA_HOME=$java_runtime
+}
+
+link_java() {
+  local target=$1 used modules jars=("$server"/lib/*.jar)
+  used=$("$JAVA_HOME/bin/jdeps" --print-module-deps --ignore-missing-deps --multi-release "$minimum_jdk" \
+    --class-path "$(IFS=:; echo "${jars[*]}")" "$server/atoll-server.jar" "${jars[@]}" 2>/dev/null | tail -n 1)
+  [[ $used == *java.base* ]] || { echo "jdeps named no modules: $used"; return 1; }
+  # Looked up by name at run time, so jdeps cannot see it.
+  modules=$used,jdk.management
+  rm -rf "$target"
+  mkdir -p "$(dirname "$target")"
+  "$JAVA_HOME/bin/jlink" --add-modules "$modules" --strip-debug --no-header-files --no-man-pages --output "$target"
+}
+
+# --- Brought along ----------------------------------------------------------------------------------------------------------
+
+# What `up` starts: built here, or named by the file $ATOLL_BUILDS where builds are brought along, as in the container image.
+ready_builds() {
+  local missing
+  if [[ -z ${ATOLL_BUILDS:-} ]]; then
+    install_packages
+    require_jdk
+    require_go
+    make_user
+    build_all
+    return
+  fi
+  [[ -r $ATOLL_BUILDS ]] || fail "ATOLL_BUILDS: no file $ATOLL_BUILDS (remedy: './atoll build' writes one; or unset it)"
+  # shellcheck source=/dev/null
+  source "$ATOLL_BUILDS"
+  export JAVA_HOME
+  make_user
+  missing=$(missing_images | tr '\n' ' ')
+  [[ -z $missing ]] || fail "what is brought along was built for another processor: no sandbox image of ${missing}for this one (remedy: build on this machine: 'docker compose build')"
+}
+
+# Builds, starts nothing, and writes the file for ATOLL_BUILDS.
+build() {
+  require_root
+  install_packages
+  require_jdk
+  require_go
+  make_user
+  build_all
+  printf 'JAVA_HOME=%q runsc=%q node=%q server=%q agent_image=%q\n' "$JAVA_HOME" "$runsc" "$node" "$server" "$agent_image" >"$cache/builds.new"
+  mv "$cache/builds.new" "$cache/builds"
+  say "Built; $cache/builds names what."
 }
 
 # Builds that nothing has used for a while. Sandboxes keep what they hold open.

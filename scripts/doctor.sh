@@ -8,8 +8,11 @@ bad() { printf '  FAIL  %-14s %s\n' "$1" "$2"; doctor_failures=$((doctor_failure
 doctor() {
   doctor_machine
   doctor_room
-  doctor_tools
-  doctor_build
+  # Where the builds are brought along, nothing is needed to build any.
+  if [[ -z ${ATOLL_BUILDS:-} ]]; then
+    doctor_tools
+    doctor_build
+  fi
   doctor_installation
   say ""
   if [[ $doctor_failures -gt 0 ]]; then

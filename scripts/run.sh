@@ -8,11 +8,7 @@ stop_limit=20
 up() {
   local begin=$SECONDS
   require_root
-  install_packages
-  require_jdk
-  require_go
-  make_user
-  build_all
+  ready_builds
   make_installation
   # One `up` or `down` of an installation at a time.
   exec 8>"$data/launcher/lock"
@@ -75,6 +71,7 @@ start_engine() {
 start_server() {
   local build pid wanted
   if [[ -n ${ATOLL_POOL:-} ]]; then settings+=("--pool.depth=$ATOLL_POOL"); fi
+  if [[ -n $host ]]; then settings+=("--host=$host"); fi
   if [[ -f $data/server.conf ]]; then settings+=("--config=$data/server.conf"); fi
   build="$server $JAVA_HOME ${settings[*]} $(if [[ -f $data/server.conf ]]; then sha256sum <"$data/server.conf"; fi)"
   wanted=${port:-$(server_port)}

@@ -44,6 +44,7 @@ messages() {
   one_line "unknown command" "nonsense help" "$(atoll nonsense)"
   one_line "unknown argument" "--nonsense help" "$(atoll down --nonsense)"
   one_line "port out of range" "70000 65535" "$(atoll up --port 70000)"
+  one_line "builds brought along that are not there" "$folder/none build" "$(ATOLL_BUILDS=$folder/none atoll up --data-dir "$folder/none")"
   one_line "env with nothing running" "up --data-dir" "$(atoll env --data-dir "$folder/none")"
   one_line "exec with nothing running" "up --data-dir" "$(atoll exec 'print(1)' --data-dir "$folder/none")"
   one_line "up without root" "sudo docker" "$(setpriv --reuid 65534 --regid 65534 --clear-groups "$folder/clone/atoll" up --data-dir "$folder/none" 2>&1 || true)"

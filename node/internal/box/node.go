@@ -65,7 +65,7 @@ const (
 	stderrInterval = 5 * time.Second
 )
 
-var errLost = errors.New("the machine was started again")
+var errLost = errors.New("the machine, or the container, was started again")
 
 // Node is all boxes.
 type Node struct {

@@ -109,8 +109,16 @@ func readKey(dir string) (key [32]byte, err error) {
 	return key, nil
 }
 
-// bootID changes when the machine starts, and process ids begin anew.
+// bootID changes when process ids begin anew: when the machine starts, or the
+// container that we are in, with all that ran in it gone.
 func bootID() (string, error) {
 	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	return strings.TrimSpace(string(text)), err
+	if err != nil {
+		return "", err
+	}
+	first, err := startTime(1)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%s/%d", strings.TrimSpace(string(text)), first), nil
 }
