@@ -28,7 +28,7 @@ func main() {
 
 func run(arguments []string) error {
 	if len(arguments) < 2 {
-		return errors.New("usage: place host|service|container COMMAND...")
+		return errors.New("usage: place host|service|container COMMAND [ARGUMENT]")
 	}
 	where, command := arguments[0], arguments[1:]
 	switch where {
