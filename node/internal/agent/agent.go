@@ -114,6 +114,11 @@ func (a *Agent) Serve(stream *frame.Stream) {
 		log.Printf("%s: %v", stream.Method(), err)
 		err = &frame.Status{Code: codes.Internal, Message: err.Error()}
 	}
+	if err == nil && stream.Method() == agentrpc.Execute {
+		// The engine has acknowledged the last event and waits for nothing.
+		stream.EndLater(nil)
+		return
+	}
 	stream.End(err)
 }
 
@@ -454,6 +459,12 @@ func (a *Agent) limit(t *tree) error {
 	}
 	if _, err := t.call(context.Background(), &inner.Request{Limits: limits}); err != nil {
 		return fmt.Errorf("limits of the sandbox: %w", err)
+	}
+	if memory := a.hello.GetLimits().GetMemoryBytes(); memory != 0 {
+		// Our gVisor reads there when to refuse a fork (node/runsc/patches).
+		if err := unix.Setrlimit(unix.RLIMIT_RSS, &unix.Rlimit{Cur: memory, Max: unix.RLIM_INFINITY}); err != nil {
+			return fmt.Errorf("limits of the sandbox: memory: %w", err)
+		}
 	}
 	return t.send(&inner.Request{Guard: &inner.Guard{LimitBytes: a.hello.GetLimits().GetMemoryBytes()}})
 }

@@ -275,8 +275,8 @@ func (c *kernelContext) run(e *execution) {
 	}
 	lost := c.takeLost()
 	k.begin(e)
-	e.start(time.Now())
-	sinceTicks := inner.NowTicks()
+	begun := time.Now()
+	e.start(begun)
 	var deadline <-chan time.Time
 	if e.spec.TimeoutMs > 0 {
 		timer := time.NewTimer(time.Duration(e.spec.TimeoutMs) * time.Millisecond)
@@ -296,11 +296,11 @@ func (c *kernelContext) run(e *execution) {
 		k.end()
 		finished = completed(done)
 	case <-k.dead:
-		finished = c.died(k, sinceTicks)
+		finished = c.died(k, ticksAt(begun))
 	case <-deadline:
-		finished = c.stop(k, e, execv1.ExitReason_EXIT_REASON_TIMEOUT, defaultGrace, sinceTicks)
+		finished = c.stop(k, e, execv1.ExitReason_EXIT_REASON_TIMEOUT, defaultGrace, ticksAt(begun))
 	case grace := <-e.interrupt:
-		finished = c.stop(k, e, execv1.ExitReason_EXIT_REASON_INTERRUPTED, grace, sinceTicks)
+		finished = c.stop(k, e, execv1.ExitReason_EXIT_REASON_INTERRUPTED, grace, ticksAt(begun))
 	}
 	if lost != "" && finished.StateKept {
 		finished.StateKept = false
@@ -310,6 +310,15 @@ func (c *kernelContext) run(e *execution) {
 	if !finished.StateKept {
 		c.refresh()
 	}
+}
+
+// ticksAt is a moment in the past on the clock of process start times. Asked for afterwards, since most cells never need it.
+func ticksAt(moment time.Time) uint64 {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {
+		return 0
+	}
+	return uint64(now.Nano()-int64(time.Since(moment))) / uint64(time.Second/inner.TicksPerSecond)
 }
 
 // refresh starts the next kernel ahead of the next execution, where this one's has gone.

@@ -1,13 +1,11 @@
 package agent
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"strings"
 	"sync"
@@ -18,6 +16,7 @@ import (
 
 	execv1 "atoll/node/gen/execv1"
 	"atoll/node/internal/agent/inner"
+	"atoll/node/internal/frame"
 )
 
 const (
@@ -28,6 +27,11 @@ const (
 	// What is printed while no cell runs is read at this rate at most: it is nobody's output, and must not cost a CPU.
 	lateBytesPerSecond = 1 << 20
 	stderrTailBytes    = 2 << 10
+	eventBufferBytes   = 4 << 10
+	// A daemon's output that comes so soon after the end of a cell may count as the next one's: it is chance which of them it meets.
+	freshlyDrained = 2 * time.Millisecond
+	// The largest that a process without privilege can make a pipe: so much may wait in it.
+	maxPipeBytes = 1 << 20
 )
 
 // kernel is one process of an interpreter and its five pipes. The context's worker gives it one cell at a time.
@@ -60,6 +64,8 @@ type kernel struct {
 	buffer  []byte     // for draining; guarded by ioMu
 	isReady bool       // guarded by ioMu
 	problem string     // why the agent ended it, if it did; guarded by ioMu
+
+	drainedAt time.Time // guarded by ioMu
 
 	commandMu sync.Mutex
 }
@@ -193,34 +199,29 @@ func (k *kernel) pump(file *os.File, stream execv1.Stream) {
 		return
 	}
 	buffer := make([]byte, chunkBytes)
-	for {
-		var owner *execution
-		n := 0
-		err := raw.Read(func(fd uintptr) bool {
+	// One call for the life of the pipe: the poller reports each change, so after a read that did not fill the buffer there is nothing
+	// left to try before the next report.
+	_ = raw.Read(func(fd uintptr) bool {
+		for {
 			k.ioMu.Lock()
-			defer k.ioMu.Unlock()
-			var readErr error
-			n, readErr = unix.Read(int(fd), buffer)
-			if errors.Is(readErr, unix.EAGAIN) || errors.Is(readErr, unix.EINTR) {
+			n, err := frame.ReadNow(fd, buffer)
+			if err != nil || n == 0 {
+				k.ioMu.Unlock()
+				return !errors.Is(err, unix.EAGAIN)
+			}
+			owner := k.current
+			k.take(stream, buffer[:n])
+			k.ioMu.Unlock()
+			if owner != nil {
+				owner.waitForRoom(k.alive)
+			} else if n > 512 {
+				time.Sleep(time.Duration(n) * time.Second / lateBytesPerSecond)
+			}
+			if n < len(buffer) {
 				return false
 			}
-			if readErr != nil || n <= 0 {
-				n = 0
-				return true
-			}
-			owner = k.current
-			k.take(stream, buffer[:n])
-			return true
-		})
-		if err != nil || n == 0 {
-			return
 		}
-		if owner != nil {
-			owner.waitForRoom(k.alive)
-		} else if n > 512 {
-			time.Sleep(time.Duration(n) * time.Second / lateBytesPerSecond)
-		}
-	}
+	})
 }
 
 // take gives bytes to whom they belong. Requires: ioMu is held.
@@ -243,6 +244,7 @@ func (k *kernel) take(stream execv1.Stream, data []byte) {
 func (k *kernel) drain() {
 	k.drainOne(k.stdout, execv1.Stream_STREAM_STDOUT)
 	k.drainOne(k.stderr, execv1.Stream_STREAM_STDERR)
+	k.drainedAt = time.Now()
 }
 
 func (k *kernel) drainOne(file *os.File, stream execv1.Stream) {
@@ -252,22 +254,18 @@ func (k *kernel) drainOne(file *os.File, stream execv1.Stream) {
 	}
 	// Control fails where the pump has seen the end and closed the file: then everything was read.
 	_ = raw.Control(func(fd uintptr) {
-		left, err := unix.IoctlGetInt(int(fd), unix.TIOCINQ)
-		if err != nil || left <= 0 {
-			return
-		}
 		if k.buffer == nil {
 			k.buffer = make([]byte, chunkBytes)
 		}
-		for left > 0 {
-			n, err := unix.Read(int(fd), k.buffer[:min(left, len(k.buffer))])
-			if errors.Is(err, unix.EINTR) {
-				continue
-			}
-			if err != nil || n <= 0 {
+		for left := maxPipeBytes; left > 0; {
+			n, err := frame.ReadNow(fd, k.buffer)
+			if err != nil || n == 0 {
 				return
 			}
 			k.take(stream, k.buffer[:n])
+			if n < len(k.buffer) {
+				return
+			}
 			left -= n
 		}
 	})
@@ -283,7 +281,9 @@ func (k *kernel) drainAll() {
 func (k *kernel) begin(e *execution) {
 	k.ioMu.Lock()
 	defer k.ioMu.Unlock()
-	k.drain()
+	if time.Since(k.drainedAt) > freshlyDrained {
+		k.drain()
+	}
 	k.current, k.lastID = e, e.spec.ExecutionId
 }
 
@@ -295,37 +295,64 @@ func (k *kernel) end() {
 	k.current = nil
 }
 
+// readEvents reads what the kernel says until it has ended or breaks the protocol.
 func (k *kernel) readEvents() {
-	reader := bufio.NewReaderSize(k.events, 4096)
-	var long []byte
+	raw, err := k.events.SyscallConn()
+	if err != nil {
+		return
+	}
+	var failed error
+	buffer := make([]byte, eventBufferBytes)
+	var line []byte // the beginning of one whose end has not come
+	err = raw.Read(func(fd uintptr) bool {
+		for {
+			n, err := frame.ReadNow(fd, buffer)
+			if errors.Is(err, unix.EAGAIN) {
+				return false
+			}
+			if err != nil || n == 0 {
+				failed = err
+				return true
+			}
+			rest, ok := k.eachEvent(line, buffer[:n])
+			if !ok {
+				return true
+			}
+			line = rest
+			if n < len(buffer) {
+				return false // see pump
+			}
+		}
+	})
+	if err = errors.Join(err, failed); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+		k.violation("cannot be read: " + err.Error())
+	}
+}
+
+// eachEvent handles the events that data completes and returns the beginning of the next one.
+func (k *kernel) eachEvent(line, data []byte) (rest []byte, ok bool) {
 	for {
-		line, err := reader.ReadSlice('\n')
-		if errors.Is(err, bufio.ErrBufferFull) {
-			if len(long)+len(line) > maxEventBytes {
+		end := bytes.IndexByte(data, '\n')
+		if end < 0 {
+			if len(line)+len(data) > maxEventBytes {
 				k.violation("sent a line of more than 16 MiB")
-				return
+				return nil, false
 			}
-			long = append(long, line...)
-			continue
+			return append(line, data...), true
 		}
-		if err != nil {
-			if !errors.Is(err, io.EOF) && !errors.Is(err, os.ErrDeadlineExceeded) {
-				k.violation("cannot be read: " + err.Error())
-			}
-			return
+		whole := data[:end]
+		if len(line) > 0 {
+			whole = append(line, whole...)
+			line = nil
 		}
-		if len(long) > 0 {
-			long = append(long, line...)
-			line = long
-		}
+		data = data[end+1:]
 		event := &kernelEvent{}
-		if err := json.Unmarshal(line, event); err != nil {
+		if err := json.Unmarshal(whole, event); err != nil {
 			k.violation("sent what is not JSON: " + err.Error())
-			return
+			return nil, false
 		}
-		long = nil
 		if !k.handle(event) {
-			return
+			return nil, false
 		}
 	}
 }
@@ -420,12 +447,33 @@ func (k *kernel) send(c *command, patience time.Duration) error {
 	}
 	k.commandMu.Lock()
 	defer k.commandMu.Unlock()
+	written, err := writeNow(k.commands, line.Bytes())
+	if err != nil || written == line.Len() {
+		return err
+	}
 	if patience > 0 {
 		_ = k.commands.SetWriteDeadline(time.Now().Add(patience))
 		defer func() { _ = k.commands.SetWriteDeadline(time.Time{}) }()
 	}
-	_, err := k.commands.Write(line.Bytes())
+	_, err = k.commands.Write(line.Bytes()[written:])
 	return err
+}
+
+// writeNow writes what there is room for.
+func writeNow(file *os.File, data []byte) (written int, err error) {
+	raw, err := file.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var failed error
+	err = raw.Write(func(fd uintptr) bool {
+		written, failed = frame.WriteNow(fd, data)
+		if errors.Is(failed, unix.EAGAIN) {
+			failed = nil
+		}
+		return true
+	})
+	return written, errors.Join(err, failed)
 }
 
 // killTree ends the kernel and everything of its context. It returns when the kernel is gone.

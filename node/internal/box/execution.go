@@ -158,13 +158,17 @@ func (e *execution) acknowledge(seq uint64) {
 		return
 	}
 	e.acknowledged = seq
+	acknowledge := &agentv1.ExecuteRequest{Message: &agentv1.ExecuteRequest_AcknowledgeSeq{AcknowledgeSeq: seq}}
 	if e.log.Finished() != nil {
 		e.released = true
 		if e.settle != nil {
 			e.settle.Stop()
 		}
+		// All is said; the agent only keeps it a moment longer.
+		_ = e.stream.SendLater(acknowledge)
+		return
 	}
-	_ = e.stream.Send(&agentv1.ExecuteRequest{Message: &agentv1.ExecuteRequest_AcknowledgeSeq{AcknowledgeSeq: seq}})
+	_ = e.stream.Send(acknowledge)
 }
 
 // stop ends the timer of an execution whose connection is over.

@@ -46,7 +46,7 @@ func Serve(ctx context.Context, r io.Reader, w io.Writer, o GuestOptions) error 
 	defer context.AfterFunc(ctx, func() { unblock(r, w) })()
 	defer g.parser.close()
 	broken := make(chan error, 1)
-	g.writer = newWriter(w, nil, true, func(err error) {
+	g.writer = newWriter(w, polled(w), true, func(err error) {
 		select {
 		case broken <- err:
 		default:
@@ -70,32 +70,58 @@ func Serve(ctx context.Context, r io.Reader, w io.Writer, o GuestOptions) error 
 }
 
 func (g *guest) serve() error {
+	if raw := g.parser.source.raw; raw != nil {
+		// One call for the life of the pipe: no read that only finds out that there is nothing.
+		var ended error
+		err := raw.Read(func(fd uintptr) (done bool) {
+			done, ended = g.parser.feed(fd, g.takeAll)
+			return done
+		})
+		return errors.Join(ended, err)
+	}
 	for {
-		h, payload, err := g.parser.next()
-		var lost lostError
-		switch {
-		case errors.As(err, &lost):
-			g.abort(string(lost))
-		case err != nil:
+		if err := g.takeAll(); err != nil {
 			return err
-		case h.kind == kindReset:
-			if request, ok := parseResetRequest(payload, &g.options.Key, h.epoch); ok {
-				g.reset(h.epoch, request)
-			} else {
-				g.parser.lose()
-				g.abort("RESET with a wrong key")
-			}
-		case g.session == nil || h.epoch != g.epoch:
-			// A host that was replaced goes on writing until it learns of it.
-		case h.sequence != g.expected:
+		}
+		if err := g.parser.fill(); err != nil {
+			return err
+		}
+	}
+}
+
+// takeAll takes the frames that have been read.
+func (g *guest) takeAll() error {
+	for {
+		h, payload, ok, err := g.parser.scan()
+		if err == nil && !ok {
+			return nil
+		}
+		g.take(h, payload, err)
+	}
+}
+
+func (g *guest) take(h header, payload []byte, err error) {
+	switch {
+	case err != nil:
+		// The parser has lost its place, and looks for the next RESET.
+		g.abort(err.Error())
+	case h.kind == kindReset:
+		if request, ok := parseResetRequest(payload, &g.options.Key, h.epoch); ok {
+			g.reset(h.epoch, request)
+		} else {
 			g.parser.lose()
-			g.abort("frames are missing")
-		default:
-			g.expected++
-			if err := g.session.handle(h, payload); err != nil {
-				g.parser.lose()
-				g.abort(err.Error())
-			}
+			g.abort("RESET with a wrong key")
+		}
+	case g.session == nil || h.epoch != g.epoch:
+		// A host that was replaced goes on writing until it learns of it.
+	case h.sequence != g.expected:
+		g.parser.lose()
+		g.abort("frames are missing")
+	default:
+		g.expected++
+		if err := g.session.handle(h, payload); err != nil {
+			g.parser.lose()
+			g.abort(err.Error())
 		}
 	}
 }

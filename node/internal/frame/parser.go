@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"hash/crc32"
 	"io"
+	"syscall"
 )
 
 // parser cuts a byte stream into frames.
@@ -124,25 +125,14 @@ func (p *parser) scanLost() (header, []byte, bool) {
 
 // fill reads once. It holds no buffer while it waits for the first byte, where the source can do that.
 func (p *parser) fill() error {
-	if p.buffer != nil && p.start == len(p.buffer.b) {
-		p.buffer.release()
-		p.buffer = nil
-		p.start, p.frameStart = 0, 0
-	}
+	p.dropEmpty()
 	if p.buffer == nil {
 		b, err := p.source.first()
 		p.buffer = b
 		return err
 	}
-	if p.start > 0 {
-		p.buffer.b = p.buffer.b[:copy(p.buffer.b, p.buffer.b[p.start:])]
-		p.start, p.frameStart = 0, 0
-	}
-	// What waits is a part of one frame.
-	if len(p.buffer.b) == cap(p.buffer.b) || cap(p.buffer.b) < maxFrame {
-		p.buffer = p.buffer.grown(1<<maxBufferBits - len(p.buffer.b))
-	}
-	n, err := p.source.r.Read(p.buffer.b[len(p.buffer.b):cap(p.buffer.b)])
+	room := p.room()
+	n, err := p.source.r.Read(room)
 	p.buffer.b = p.buffer.b[:len(p.buffer.b)+n]
 	if n > 0 {
 		return nil
@@ -151,6 +141,58 @@ func (p *parser) fill() error {
 		err = io.ErrNoProgress
 	}
 	return err
+}
+
+// room returns where the next bytes are to be read to, when there is a buffer.
+func (p *parser) room() []byte {
+	if p.start > 0 {
+		p.buffer.b = p.buffer.b[:copy(p.buffer.b, p.buffer.b[p.start:])]
+		p.start, p.frameStart = 0, 0
+	}
+	// What waits is a part of one frame.
+	if len(p.buffer.b) == cap(p.buffer.b) || cap(p.buffer.b) < maxFrame {
+		p.buffer = p.buffer.grown(1<<maxBufferBits - len(p.buffer.b))
+	}
+	return p.buffer.b[len(p.buffer.b):cap(p.buffer.b)]
+}
+
+// dropEmpty gives the buffer back if nothing waits in it.
+func (p *parser) dropEmpty() {
+	if p.buffer != nil && p.start == len(p.buffer.b) {
+		p.close()
+	}
+}
+
+// feed reads until nothing is left and has take handle the frames after each read. It returns when more must be waited for, or with
+// done when take or the file has ended it. Requires: fd does not block.
+func (p *parser) feed(fd uintptr, take func() error) (done bool, err error) {
+	for {
+		p.dropEmpty()
+		if p.buffer == nil {
+			p.buffer = newBuffer(1 << maxBufferBits)
+		}
+		room := p.room()
+		n, err := ReadNow(fd, room)
+		if err == syscall.EAGAIN {
+			p.dropEmpty()
+			return false, nil
+		}
+		if err == nil && n == 0 {
+			err = io.EOF
+		}
+		if err != nil {
+			return true, err
+		}
+		p.buffer.b = p.buffer.b[:len(p.buffer.b)+n]
+		if err := take(); err != nil {
+			return true, err
+		}
+		// The poller reports each change: after a read that left room, there is nothing to try before the next report.
+		if n < len(room) {
+			p.dropEmpty()
+			return false, nil
+		}
+	}
 }
 
 // close gives the buffer back.

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -262,6 +263,48 @@ func TestSendAllKeepsOrderAndFragmentsLargeOnes(t *testing.T) {
 		t.Fatal(err)
 	}
 	st.Cancel()
+}
+
+func TestWhatIsSentLaterGoesWithTheNextWriteOrByItself(t *testing.T) {
+	received := make(chan string, 2)
+	s := pair(t, func(st *Stream) {
+		var m wrapperspb.BytesValue
+		if err := st.Receive(&m); err != nil {
+			t.Error(err)
+		}
+		received <- string(m.Value)
+		st.EndLater(nil)
+	})
+	waits, other := open(t, s, "m"), open(t, s, "m")
+	if err := waits.SendLater(value([]byte("later"))); err != nil {
+		t.Fatal(err)
+	}
+	s.writer.mu.Lock()
+	held := s.writer.next != nil && len(s.writer.next.b) > 0
+	s.writer.mu.Unlock()
+	if !held {
+		t.Error("what may wait was written at once")
+	}
+	if err := other.Send(value([]byte("now"))); err != nil {
+		t.Fatal(err)
+	}
+	// Handlers run side by side: the two come in any order.
+	if got := []string{await(t, "a message", received), await(t, "a message", received)}; !slices.Contains(got, "later") || !slices.Contains(got, "now") {
+		t.Errorf("received %q", got)
+	}
+	alone := open(t, s, "m")
+	if err := alone.SendLater(value([]byte("alone"))); err != nil {
+		t.Fatal(err)
+	}
+	if got := await(t, "a message that nothing follows", received); got != "alone" {
+		t.Errorf("received %q", got)
+	}
+	for _, st := range []*Stream{waits, other, alone} {
+		if err := st.Receive(&wrapperspb.BytesValue{}); !errors.Is(err, io.EOF) {
+			t.Errorf("the end that nobody waited for: %v", err)
+		}
+	}
+	checkSettled(t, s)
 }
 
 func TestStatusOfTheGuestReachesTheHost(t *testing.T) {

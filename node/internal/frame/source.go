@@ -27,7 +27,7 @@ func newSource(r io.Reader) *source {
 	s := &source{r: r, size: smallRead, raw: polled(r)}
 	s.attempt = func(fd uintptr) bool {
 		b := newBuffer(1 << maxBufferBits)
-		n, err := ignoringInterrupts(func() (int, error) { return syscall.Read(int(fd), b.b[:cap(b.b)]) })
+		n, err := ReadNow(fd, b.b[:cap(b.b)])
 		if err == syscall.EAGAIN {
 			b.release()
 			return false
@@ -86,15 +86,6 @@ func polled(v any) syscall.RawConn {
 		return nil
 	}
 	return raw
-}
-
-func ignoringInterrupts(call func() (int, error)) (int, error) {
-	for {
-		n, err := call()
-		if err != syscall.EINTR {
-			return n, err
-		}
-	}
 }
 
 var longAgo = time.Unix(1, 0)

@@ -76,7 +76,12 @@ func (st *Stream) Method() string { return st.method }
 func (st *Stream) Context() context.Context { return st.ctx }
 
 // Send sends one message. It returns when the message is on its way, which says nothing about its arrival.
-func (st *Stream) Send(m proto.Message) error {
+func (st *Stream) Send(m proto.Message) error { return st.send(m, false) }
+
+// SendLater is Send for what nobody waits for: it goes with whatever is sent next on the session, or after laterDelay.
+func (st *Stream) SendLater(m proto.Message) error { return st.send(m, true) }
+
+func (st *Stream) send(m proto.Message, later bool) error {
 	size := proto.Size(m)
 	if !st.whole(size) {
 		return st.sendLarge(m, size, parcel{stream: st})
@@ -87,7 +92,7 @@ func (st *Stream) Send(m proto.Message) error {
 		return err
 	}
 	one := [1]proto.Message{m}
-	return st.put(&parcel{stream: st, messages: one[:], size: size + headerLength})
+	return st.put(&parcel{stream: st, messages: one[:], size: size + headerLength, later: later})
 }
 
 // SendAll sends messages, in as few writes as their sizes and the peer's window allow.
@@ -344,7 +349,12 @@ func (st *Stream) receive() (*buffer, error) {
 
 // End ends a guest's stream: OK for nil, else the status in err, or UNKNOWN with its text. A Send in progress fails.
 // Only the first end of a stream counts.
-func (st *Stream) End(err error) {
+func (st *Stream) End(err error) { st.end(err, false) }
+
+// EndLater is End for a stream whose end nobody waits for: see SendLater.
+func (st *Stream) EndLater(err error) { st.end(err, true) }
+
+func (st *Stream) end(err error, later bool) {
 	status := &Status{}
 	if err != nil && !errors.As(err, &status) {
 		status = &Status{StatusOf(err), err.Error()}
@@ -356,7 +366,7 @@ func (st *Stream) End(err error) {
 	st.sending.Lock()
 	defer st.sending.Unlock()
 	size := headerLength + 4 + min(len(status.Message), maxStatusMessage)
-	_ = st.session.writer.end(&parcel{stream: st, end: status, size: size})
+	_ = st.session.writer.end(&parcel{stream: st, end: status, size: size, later: later})
 }
 
 // Cancel ends the stream at once: what has not been received is dropped, the peer's Context is cancelled.

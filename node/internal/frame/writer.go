@@ -4,12 +4,17 @@ import (
 	"io"
 	"sync"
 	"syscall"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 )
 
 // batchLimit is how many bytes of frames may wait while a write is in progress.
 const batchLimit = 120 << 10
+
+// laterDelay is how long what nobody waits for may stay here. While calls come one after the other it goes out with the next of them,
+// which saves a wake-up on the other side.
+const laterDelay = 100 * time.Millisecond
 
 // writer puts frames on the pipe: one write per batch. While the pipe is free the caller writes its own frames; what comes during a
 // write is collected and goes out in one write after it, by a goroutine that ends when nothing is left.
@@ -18,7 +23,7 @@ const batchLimit = 120 << 10
 // Control frames never wait: they are small, and windows of one stream are added up.
 type writer struct {
 	out io.Writer
-	// raw is set on a polled file: the caller then tries one write without waiting, and never waits for the pipe itself.
+	// raw is set on a polled file: the caller then tries one write without waiting first.
 	raw syscall.RawConn
 	// mayBlock: a caller with a message may wait in the write itself (a guest, whose host always reads in the end).
 	mayBlock bool
@@ -33,9 +38,11 @@ type writer struct {
 	session  *Session
 	sequence uint32
 	busy     bool
-	next     *buffer
-	due      []*Stream
-	turns    []*turn
+	// a timer is set that writes what may wait
+	later bool
+	next  *buffer
+	due   []*Stream
+	turns []*turn
 	// bytes promised to turns that have been granted and not used yet
 	reserved int
 	err      error
@@ -66,6 +73,8 @@ type parcel struct {
 	halfClose bool
 	end       *Status
 	cancel    bool
+	// it may wait a moment for company
+	later bool
 	// an upper bound of the bytes on the wire
 	size int
 }
@@ -74,7 +83,7 @@ func newWriter(out io.Writer, raw syscall.RawConn, mayBlock bool, failed func(er
 	w := &writer{out: out, raw: raw, mayBlock: mayBlock, failed: failed, sequence: 1}
 	w.attempt = func(fd uintptr) bool {
 		for w.wrote < len(w.batch) {
-			n, err := ignoringInterrupts(func() (int, error) { return syscall.Write(int(fd), w.batch[w.wrote:]) })
+			n, err := WriteNow(fd, w.batch[w.wrote:])
 			if err != nil {
 				if err != syscall.EAGAIN {
 					w.tryErr = err
@@ -236,9 +245,24 @@ func (w *writer) grant() {
 // put encodes the parcel and sees to its being written. Requires mu, and releases it.
 func (w *writer) put(p *parcel, mayBlock bool) error {
 	err := w.encode(p)
+	if p.later && err == nil && !w.busy && len(w.turns) == 0 {
+		if !w.later {
+			w.later = true
+			time.AfterFunc(laterDelay, w.flush)
+		}
+		w.mu.Unlock()
+		return nil
+	}
 	// After an error too: the turns behind this one count on it.
 	w.start(mayBlock)
 	return err
+}
+
+// flush writes what has waited.
+func (w *writer) flush() {
+	w.mu.Lock()
+	w.later = false
+	w.start(false)
 }
 
 func (w *writer) encode(p *parcel) error {
@@ -344,6 +368,10 @@ func (w *writer) start(mayBlock bool) {
 		}
 		done = w.wrote
 		w.batch = nil
+		if err == nil && mayBlock && done < len(batch.b) {
+			_, err = w.out.Write(batch.b[done:])
+			done = len(batch.b)
+		}
 	case mayBlock:
 		_, err = w.out.Write(batch.b)
 		done = len(batch.b)

@@ -42,6 +42,7 @@ type initProcess struct {
 // Requires: called from the main goroutine, locked to the main thread, as PID 1 of fresh PID and mount namespaces.
 func Main(meminfo string) error {
 	debug.SetGCPercent(50)
+	runtime.GOMAXPROCS(1)
 	runtime.LockOSThread()
 	p := &initProcess{control: ControlFd, spawned: map[int]string{}, born: make(chan struct{}, 1)}
 	unix.CloseOnExec(ControlFd)
