@@ -334,12 +334,13 @@ def print(*args, sep=None, end=None, file=None, flush=False):
     file.write(sep.join(parts) + end)
 
 
+NOBODY_ANSWERS = "%s needs a person or a pipe to answer, but no stdin is connected to this code; put the value into the code instead"
+
+
 def input(prompt=""):
     """Reads a line from standard input, after writing the prompt to standard output."""
     if state.no_stdin and sys.stdin is sys.__stdin__:
-        raise EOFError(
-            "input() needs a person or a pipe to answer, but no stdin is connected to this code; put the value into the code instead"
-        )
+        raise EOFError(NOBODY_ANSWERS % "input()")
     return _builtin_input(prompt)
 
 
@@ -446,6 +447,8 @@ def compile_cell(code, name):
 def compile_tree(tree, name, code):
     if "__future__" in code:
         state.flags |= extras.future_flags(tree)
+    if "__file__" in code:
+        extras.name_file(tree, code)
     flags = state.flags | TOP_LEVEL_AWAIT
     body = tree.body
     last = None

@@ -393,7 +393,7 @@ def parse_with_magics(code, name, flags, error):
 
 
 def rewrite_line_magics(code, name, flags, error):
-    if "%" not in code and "!" not in code:
+    if "%" not in code and "!" not in code and "?" not in code:
         raise error
     lines = None
     while True:
@@ -417,6 +417,10 @@ def _rewrite_line(lines, at):
     body = line.lstrip()
     indent = line[:len(line) - len(body)]
     target = ""
+    asked = body.rstrip().strip("?")
+    if asked != body.rstrip() and all(part.isidentifier() for part in asked.split(".")):
+        lines[at] = indent + "__atoll_help__(%r, %r)" % (asked, "??" in body)
+        return True
     if body[:1] not in ("%", "!"):
         target, equals, right = body.partition("=")
         right = right.lstrip()
@@ -576,11 +580,13 @@ def magic_pip(text, frame):
     inherited = os.environ.get("PIP_BREAK_SYSTEM_PACKAGES")
     os.environ.setdefault("PIP_BREAK_SYSTEM_PACKAGES", "1")
     try:
-        run_program([sys.executable, "-m", "pip", "--disable-pip-version-check", *words])
+        status, _ = run_program([sys.executable, "-m", "pip", "--disable-pip-version-check", *words])
     finally:
         if inherited is None:
             os.environ.pop("PIP_BREAK_SYSTEM_PACKAGES", None)
     _see_new_packages()
+    if status:
+        raise ScriptError("pip %s failed with exit status %d; what it says is above" % (words[0], status))
 
 
 def _see_new_packages():
@@ -695,6 +701,132 @@ def magic_matplotlib(text, frame):
     """Figures are shown without a window in any case; accepted because so many programs begin with it."""
 
 
+def magic_config(text, frame):
+    """Settings of IPython's own, mostly for the look of figures; as above."""
+
+
+def magic_load_ext(text, frame):
+    sys.stderr.write("%%load_ext %s: extensions of IPython do not exist here; the line does nothing\n" % text)
+
+
+def magic_autoreload(text, frame):
+    sys.stderr.write("%autoreload does nothing here: use importlib.reload(module) after a change\n")
+
+
+def magic_run(text, frame):
+    """Runs a file as if it were a cell: with the names that there are, and leaving its own."""
+    words = _split(_expand(text, frame))
+    if not words or words[0].startswith("-"):
+        raise UsageError("%run: name a file, for example: %run script.py argument")
+    path = os.path.abspath(os.path.expanduser(words[0]))
+    with open(path, "rb") as file:
+        code = compile(file.read(), path, "exec", 0, True)
+    namespace = state.namespace
+    missing = object()
+    arguments, file_before = sys.argv, namespace.get("__file__", missing)
+    sys.argv, namespace["__file__"] = [path, *words[1:]], path
+    sys.path.insert(0, os.path.dirname(path))
+    try:
+        exec(code, namespace)
+    finally:
+        sys.argv = arguments
+        if file_before is missing:
+            namespace.pop("__file__", None)
+        else:
+            namespace["__file__"] = file_before
+        if os.path.dirname(path) in sys.path:
+            sys.path.remove(os.path.dirname(path))
+
+
+def _own_names(frame):
+    return sorted(name for name in state.namespace if not name.startswith("_"))
+
+
+def magic_who(text, frame):
+    builtins.print("  ".join(_own_names(frame)) or "no names yet")
+
+
+def magic_whos(text, frame):
+    for name in _own_names(frame):
+        value = state.namespace[name]
+        text = repr(value) if type(value) in core._PLAIN else object.__repr__(value)
+        builtins.print("%-16s %-16s %s" % (name, type(value).__name__, text if len(text) <= 80 else text[:77] + "..."))
+
+
+def _file_magic(program):
+    def run(text, frame):
+        run_program([_shell_path(), "-c", program + " " + _expand(text, frame)])
+
+    return run
+
+
+def magic_python(text, frame, body):
+    _run_code([sys.executable, "-c", body, *_split(text)])
+
+
+class Captured:
+    """What a %%capture cell wrote."""
+
+    def __init__(self, stdout, stderr):
+        self.stdout, self.stderr = stdout, stderr
+
+    def __str__(self):
+        return self.stdout
+
+    def show(self):
+        sys.stdout.write(self.stdout)
+        sys.stderr.write(self.stderr)
+
+    __call__ = show
+
+
+def magic_capture(text, frame, body):
+    import contextlib
+    import io
+
+    out, err = io.StringIO(), io.StringIO()
+    names = [word for word in text.split() if not word.startswith("-")]
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            _in_frame(body, frame, True)
+    finally:
+        if names:
+            state.namespace[names[0]] = Captured(out.getvalue(), err.getvalue())
+
+
+def _show_magic(mime):
+    def show(text, frame, body):
+        display({mime: body, "text/plain": body}, raw=True)
+
+    return show
+
+
+def help_on(name, with_source):
+    """`name?` and `name??`."""
+    import inspect
+
+    frame = sys._getframe(1)
+    value = eval(name, frame.f_globals, frame.f_locals)
+    try:
+        builtins.print("Signature: %s%s" % (name, inspect.signature(value)))
+    except (TypeError, ValueError):
+        pass  # no callable, or one that does not say
+    builtins.print("Type:      %s" % type(value).__name__)
+    if not callable(value) and not inspect.ismodule(value):
+        text = repr(value)
+        builtins.print("Value:     %s" % (text if len(text) <= 1000 else text[:1000] + "..."))
+    source = None
+    if with_source:
+        try:
+            source = inspect.getsource(value)
+        except (TypeError, OSError):
+            pass  # built in
+    if source:
+        builtins.print("Source:\n%s" % source.rstrip())
+    else:
+        builtins.print("Docstring: %s" % (inspect.getdoc(value) or "none"))
+
+
 def magic_bash(text, frame, body):
     _run_script("/bin/bash", text, body)
 
@@ -706,13 +838,17 @@ def magic_sh(text, frame, body):
 def _run_script(interpreter, text, body):
     if not os.path.exists(interpreter):
         raise UsageError("%s does not exist in this sandbox" % interpreter)
-    status, _ = run_program([interpreter, "-c", body, interpreter, *_split(text)])
+    _run_code([interpreter, "-c", body, interpreter, *_split(text)])
+
+
+def _run_code(argv):
+    status, _ = run_program(argv)
     if status:
         raise ScriptError("the script ended with exit status %d" % status if status > 0 else "the script was killed by signal %d" % -status)
 
 
 class ScriptError(Exception):
-    """A %%bash or %%sh cell whose script failed."""
+    """A program that a magic ran, and that failed: a script of %%bash, pip."""
 
 
 ScriptError.__module__ = "builtins"
@@ -740,8 +876,29 @@ LINE_MAGICS = {
     "time": magic_time,
     "timeit": magic_timeit,
     "matplotlib": magic_matplotlib,
+    "config": magic_config,
+    "load_ext": magic_load_ext,
+    "reload_ext": magic_load_ext,
+    "autoreload": magic_autoreload,
+    "run": magic_run,
+    "who": magic_who,
+    "whos": magic_whos,
+    **{name: _file_magic(name) for name in ("ls", "cat", "cp", "mv", "mkdir", "rm", "rmdir")},
 }
-CELL_MAGICS = {"time": magic_time, "timeit": magic_timeit, "bash": magic_bash, "sh": magic_sh, "writefile": magic_writefile}
+CELL_MAGICS = {
+    "time": magic_time,
+    "timeit": magic_timeit,
+    "bash": magic_bash,
+    "sh": magic_sh,
+    "python": magic_python,
+    "python3": magic_python,
+    "capture": magic_capture,
+    "writefile": magic_writefile,
+    "html": _show_magic("text/html"),
+    "HTML": _show_magic("text/html"),
+    "markdown": _show_magic("text/markdown"),
+    "latex": _show_magic("text/latex"),
+}
 
 
 def line_magic(name, text, frame=None):
@@ -1050,12 +1207,56 @@ def adapt_futures(module):
     module.ThreadPoolExecutor.submit = submit
 
 
+def adapt_getpass(module):
+    import functools
+
+    original = module.getpass
+
+    @functools.wraps(original)
+    def getpass(prompt="Password: ", stream=None):
+        if state.no_stdin and sys.stdin is sys.__stdin__:
+            raise EOFError(core.NOBODY_ANSWERS % "getpass()")
+        return original(prompt, stream)
+
+    module.getpass = getpass
+
+
+def breakpoint_hook(*args, **kwargs):
+    # A debugger of the user's own choice knows what it does.
+    if state.no_stdin and sys.stdin is sys.__stdin__ and not os.environ.get("PYTHONBREAKPOINT"):
+        raise EOFError(core.NOBODY_ANSWERS % "breakpoint()")
+    return sys.__breakpointhook__(*args, **kwargs)
+
+
+def name_file(tree, code):
+    """Programs written as a file ask for their folder by __file__; a cell is as good as a file in the working folder."""
+    import ast
+
+    if "__file__" in state.namespace:
+        return
+    names = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and node.id == "__file__":
+            if not isinstance(node.ctx, ast.Load):
+                return
+            names.append(node)
+        elif isinstance(node, (ast.arg, ast.alias)) and "__file__" in (getattr(node, "arg", None), getattr(node, "asname", None)):
+            return
+    path = os.path.join(os.getcwd(), "cell.py")
+    for node in names:
+        # In place: a constant where the name was, so that no name is left behind that is not the program's.
+        node.__class__ = ast.Constant
+        del node.id, node.ctx
+        node.value, node.kind = path, None
+
+
 def adapt_ipython_display(module):
     module.display = display
 
 
 ADAPTED = {
     "asyncio": adapt_asyncio,
+    "getpass": adapt_getpass,
     "linecache": adapt_linecache,
     "inspect": adapt_inspect,
     "concurrent.futures.thread": adapt_futures,
@@ -1156,6 +1357,8 @@ def install():
     builtins.__atoll_shell__ = shell
     builtins.__atoll_capture__ = capture
     builtins.__atoll_magic__ = line_magic
+    builtins.__atoll_help__ = help_on
     builtins.__atoll_cell_magic__ = cell_magic
     builtins.display = display
     builtins.get_ipython = get_ipython
+    sys.breakpointhook = breakpoint_hook

@@ -109,3 +109,10 @@ def test_an_alarm_that_rings_between_cells_does_not_end_the_kernel(kernel):
     kernel.run("signal.setitimer(signal.ITIMER_REAL, 0.005, 0.005);")
     kernel.run("import time\nt = time.monotonic() + 0.05\nwhile time.monotonic() < t:\n    try: time.sleep(0.05)\n    except TimeoutError: pass\nsignal.setitimer(signal.ITIMER_REAL, 0);")
     assert kernel.run("5").value == "5"
+
+
+@pytest.mark.parametrize("code, what", [("breakpoint()", "breakpoint()"), ("import getpass; getpass.getpass()", "getpass()"), ("input('x')", "input()")])
+def test_what_would_wait_for_a_person_fails_at_once_and_says_so(kernel, code, what):
+    error = kernel.run(code).error
+    assert error["name"] == "EOFError" and error["message"].startswith(what + " needs a person")
+    assert error["traceback"].count("\n") <= 8

@@ -99,10 +99,6 @@ def test_matplotlib_inline_is_accepted(kernel):
     assert kernel.run("%matplotlib inline\n1").value == "1"
 
 
-def test_question_marks_are_a_syntax_error(kernel):
-    assert kernel.run("len?").error["name"] == "SyntaxError"
-
-
 def test_a_killed_script_says_so(kernel):
     assert "killed by signal 9" in kernel.run("%%sh\nkill -9 $$").error["message"]
 
@@ -110,3 +106,55 @@ def test_a_killed_script_says_so(kernel):
 def test_shell_programs_have_no_stdin(kernel):
     assert kernel.run("!cat; echo end").out == "end\n"
     assert os.path.exists("/dev/null")
+
+
+def test_question_mark_explains_a_name(kernel):
+    kernel.run("def area(r, *, unit='m'):\n    '''Of a circle.'''\n    return r * r\nclass A:\n    x = 5\na = A()")
+    out = kernel.run("area?").out
+    assert "area(r, *, unit='m')" in out and "Of a circle." in out and "return r" not in out
+    assert "return r * r" in kernel.run("area??").out
+    assert "Value:     5" in kernel.run("?a.x").out
+    assert "\n" in kernel.run("len?").out
+    assert kernel.run("missing?").error["name"] == "NameError"
+    assert kernel.run("x = 1?").error["name"] == "SyntaxError"
+    assert kernel.run("def f():\n    local = 7\n    local?\nf()").out.startswith("Type:      int")
+
+
+def test_files_are_listed_shown_and_run(kernel, tmp_path):
+    (tmp_path / "script.py").write_text("import sys\ndef helper(): return given * 2\nmade = helper()\nprint(sys.argv, __file__)\n")
+    assert kernel.run("%ls").out == "script.py\n"
+    assert "def helper" in kernel.run("%cat script.py").out
+    path = str(tmp_path / "script.py")
+    assert kernel.run("given = 21\n%run script.py one 'two three'").out == "%r %s\n" % ([path, "one", "two three"], path)
+    assert kernel.run("made, helper(), '__file__' in globals(), sys.argv").value == "(42, 42, False, [''])"
+    (tmp_path / "bad.py").write_text("x = 1\n1 / 0\n")
+    text = kernel.run("%run bad.py").error["traceback"]
+    assert "bad.py" in text and "line 2" in text and "ZeroDivisionError" in text
+    assert kernel.run("%run missing.py").error["name"] == "FileNotFoundError"
+
+
+def test_names_are_listed(kernel):
+    assert kernel.run("%who").out == "no names yet\n"
+    kernel.run("b = [1]\na = 'x'")
+    assert kernel.run("%who").out == "a  b\n"
+    assert kernel.run("%whos").out.split() == ["a", "str", "'x'", "b", "list", "[1]"]
+
+
+def test_magics_of_notebooks_that_have_no_meaning_here_do_no_harm(kernel):
+    assert kernel.run("%config InlineBackend.figure_format = 'retina'").error is None
+    outcome = kernel.run("%load_ext autoreload\n%autoreload 2\nprint('on')")
+    assert outcome.out == "on\n" and "does nothing" in outcome.err
+
+
+def test_cell_magics_show_capture_and_run_python(kernel):
+    outcome = kernel.run("%%html\n<b>x</b>")
+    assert outcome.results[0]["data"]["text/html"] == "<b>x</b>"
+    assert kernel.run("%%capture kept\nprint('quiet'); z = 3").out == ""
+    assert kernel.run("kept.stdout, z").value == "('quiet\\n', 3)"
+    assert kernel.run("%%python\nimport sys; print('inner', len(sys.argv))").out == "inner 1\n"
+
+
+def test_pip_that_fails_fails_the_cell(kernel):
+    outcome = kernel.run("%pip install --no-index --quiet this-package-is-nowhere\nprint('not reached')")
+    assert outcome.error["name"] == "ScriptError" and "exit status 1" in outcome.error["message"]
+    assert "No matching distribution" in outcome.err and outcome.out == ""

@@ -44,9 +44,8 @@ def test_underscore_is_the_last_value(kernel):
     assert kernel.run("_ + 1").value == "43"
 
 
-def test_main_block_runs_and_file_is_undefined(kernel):
+def test_main_block_runs(kernel):
     assert kernel.run("if __name__ == '__main__':\n    print('main ran')").out == "main ran\n"
-    assert kernel.run("__file__").error["name"] == "NameError"
 
 
 def test_arguments_are_those_of_a_script_without_any(kernel):
@@ -265,3 +264,12 @@ def test_kernel_leaves_on_shutdown_and_on_end_of_file(new_kernel):
 def test_the_source_is_valid_python_3_8(file):
     with open(os.path.join(os.path.dirname(HERE), file)) as source:
         ast.parse(source.read(), feature_version=(3, 8))
+
+
+def test_file_of_a_cell_lies_in_the_working_folder(kernel, tmp_path):
+    assert kernel.run("import os\nos.path.dirname(os.path.abspath(__file__))").value == repr(str(tmp_path))
+    assert kernel.run("def f(): return f'{__file__}'\nf()").value == repr(str(tmp_path / "cell.py"))
+    assert kernel.run("'__file__' in globals()").value == "False"
+    assert kernel.run("async def g(): return __file__\nawait g()").value == repr(str(tmp_path / "cell.py"))
+    kernel.run("__file__ = 'mine'")
+    assert kernel.run("__file__").value == "'mine'"
