@@ -184,7 +184,7 @@ show_example() {
 
 # In the foreground: until a signal comes or one of the two ends.
 stay() {
-  trap 'say "stopping"; down_both; exit 0' INT TERM
+  trap 'say "stopping${ATOLL_STOP_NOTE:+: $ATOLL_STOP_NOTE}"; down_both; exit 0' INT TERM
   tail -n 0 -F "$data/log/engine.log" "$data/log/server.log" &
   local tail_pid=$!
   while pid_of server >/dev/null && pid_of engine >/dev/null; do

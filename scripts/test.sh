@@ -15,6 +15,7 @@ suites=(
   "native API|ci|native_api_tests"
   "MCP|ci|mcp_tests"
   "cgroup v2|ci|cgroup2_tests"
+  "container image|all|$root/deploy/container/test.sh"
 )
 
 go_checks() {
