@@ -644,7 +644,7 @@ func (b *box) judge() {
 		box.MemoryPeakBytes = oom.PeakBytes
 		box.EndDetail = fmt.Sprintf("the sandbox used more memory than its limit of %d MiB and was ended by the kernel", box.GetLimits().GetMemoryBytes()/mebibyte)
 	case errors.Is(cause, errLost):
-		box.EndReason, box.EndDetail = enginev1.BoxEndReason_BOX_END_REASON_LOST, "the machine was started again"
+		box.EndReason, box.EndDetail = enginev1.BoxEndReason_BOX_END_REASON_LOST, "the machine, or the container, was started again"
 	case errors.Is(cause, errBroken):
 		box.EndReason, box.EndDetail = enginev1.BoxEndReason_BOX_END_REASON_EXITED, clip(cause.Error())
 	default:
