@@ -23,15 +23,16 @@ import (
 
 func runscPath(t *testing.T) string {
 	t.Helper()
-	cache := os.Getenv("ATOLL_CACHE")
-	if cache == "" {
-		cache = "/var/cache/atoll"
+	// The cache may hold other builds too.
+	where, err := exec.Command("../../runsc/build.sh", "--where").Output()
+	if err != nil {
+		t.Fatalf("node/runsc/build.sh --where: %v", err)
 	}
-	found, _ := filepath.Glob(filepath.Join(cache, "runsc", "*", "runsc"))
-	if len(found) == 0 {
-		t.Fatalf("no runsc in %s/runsc: run node/runsc/build.sh", cache)
+	path := filepath.Join(strings.TrimSpace(string(where)), "runsc")
+	if _, err := os.Stat(path); err != nil {
+		t.Fatalf("no runsc: %v (remedy: run node/runsc/build.sh)", err)
 	}
-	return found[0]
+	return path
 }
 
 func (b *box) runsc(args ...string) *exec.Cmd {
@@ -42,8 +43,11 @@ func (b *box) runsc(args ...string) *exec.Cmd {
 // containerID has a fixed length: runsc matches ids by prefix.
 func (b *box) containerID() string { return "agenttest" + hex.EncodeToString(b.key[:8]) }
 
-// memoryBytes of the container; gVisor shows it as MemTotal.
-const memoryBytes = 256 << 20
+// What the user is promised, and what the engine gives beyond that (node/internal/box/limits.go).
+const (
+	memoryBytes   = 256 << 20
+	overheadBytes = 144 << 20
+)
 
 func (b *box) launch(stdin, stdout *os.File) {
 	b.t.Helper()
@@ -67,7 +71,7 @@ func (b *box) launch(stdin, stdout *os.File) {
 		},
 		"linux": m{
 			"cgroupsPath": "/" + b.containerID(),
-			"resources":   m{"memory": m{"limit": memoryBytes, "swap": memoryBytes}},
+			"resources":   m{"memory": m{"limit": memoryBytes + overheadBytes, "swap": memoryBytes + overheadBytes}},
 			"namespaces":  []m{{"type": "pid"}, {"type": "network"}, {"type": "ipc"}, {"type": "uts"}, {"type": "mount"}},
 		},
 	})
@@ -177,4 +181,46 @@ func TestGvisor_round_trip_is_measured(t *testing.T) {
 		b.exec("py", "x += 1; print(x)")
 	}
 	t.Logf("x += 1; print(x): %s a round, acknowledged and ended", time.Since(began)/rounds)
+}
+
+func TestGvisor_fork_bombs_are_held_and_the_box_lives(t *testing.T) {
+	b := startBox(t, "/proc/meminfo")
+	b.hello.Limits.MemoryBytes = memoryBytes
+	b.hello.Limits.MaxProcesses = 256
+	b.sayHello()
+	b.open("py", "python")
+	b.open("sh", "bash")
+	for name, code := range map[string]string{
+		"dogged":  "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass",
+		"plain":   "import os\nwhile True: os.fork()",
+		"a child": "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import os\\nwhile True: os.fork()'])",
+	} {
+		b.exec("sh", "y=3")
+		r := b.begin(&execv1.ExecutionSpec{ExecutionId: "exec-" + strings.Fields(name)[0], ContextId: "py", Code: code, TimeoutMs: 4000}).wait()
+		t.Logf("%s: %v %s after %s", name, r.finished.Reason, r.finished.Detail, r.took)
+		if r.finished.Signal == int32(unix.SIGHUP) || r.took > 12*time.Second {
+			t.Errorf("%s: %v after %s", name, r.finished, r.took)
+		}
+		b.exec("py", "print('well')").prints("well\n")
+		b.exec("sh", "echo $y; ls -d /proc/[0-9]* | wc -l | awk '{print ($1 < 30)}'").prints("3\n1\n")
+	}
+}
+
+func TestGvisor_stopped_children_do_not_hang_up_on_their_kernel(t *testing.T) {
+	b := newBox(t)
+	b.open("py", "python")
+	b.exec("py", "import os, signal, time\nkids = []\nfor _ in range(4):\n    pid = os.fork()\n    if pid == 0:\n        time.sleep(60); os._exit(0)\n    kids.append(pid)\n"+
+		"for pid in kids: os.kill(pid, signal.SIGSTOP)\ntime.sleep(0.1)\nfor pid in kids:\n    os.kill(pid, signal.SIGKILL); os.waitpid(pid, 0)\nprint('alive')").prints("alive\n").ends(completed, true)
+}
+
+func TestGvisor_many_small_processes_and_a_pool_of_workers_are_no_bomb(t *testing.T) {
+	b := startBox(t, "/proc/meminfo")
+	b.hello.Limits.MemoryBytes = memoryBytes
+	b.hello.Limits.MaxProcesses = 256
+	b.sayHello()
+	b.open("py", "python")
+	b.open("sh", "bash")
+	b.exec("sh", "for i in $(seq 60); do sleep 20 & done; jobs | wc -l; kill $(jobs -p); wait 2>/dev/null").prints("60\n")
+	b.exec("py", "from multiprocessing import Pool\ndef f(x): return x * x\nwith Pool(12) as p: print(sum(p.map(f, range(1000))))").prints("332833500\n")
+	b.exec("py", "import subprocess\nps = [subprocess.Popen(['sleep', '20']) for _ in range(100)]\nprint(len(ps))\nfor p in ps: p.kill(); p.wait()").prints("100\n")
 }

@@ -9,7 +9,9 @@ import (
 	"log"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -67,7 +69,15 @@ func (a *Agent) Hello(ctx context.Context, hello *agentv1.HelloRequest) (*agentv
 
 // identify makes the sandbox what hello says: host name, user, environment, limits, randomness.
 func (a *Agent) identify(ctx context.Context, previous, hello *agentv1.HelloRequest) error {
-	setHostname(hello.Hostname)
+	a.mu.Lock()
+	current := a.hello.GetHostname()
+	a.mu.Unlock()
+	if hello.Hostname != "" && hello.Hostname != current {
+		setHostname(hello.Hostname)
+		if err := nameOwnAddress(hello.Hostname, current); err != nil {
+			log.Printf("the host name in %s: %v", hostsPath, err)
+		}
+	}
 	addEntropy(hello.Entropy)
 	u, err := ensureUser(hello.User, hello.Home)
 	if err != nil {
@@ -129,6 +139,47 @@ func (a *Agent) configureOf(c *kernelContext, previous, hello *agentv1.HelloRequ
 	return configure
 }
 
+const hostsPath = "/etc/hosts"
+
+// nameOwnAddress makes the sandbox's own name resolve, for sudo and for programs that ask who they are.
+func nameOwnAddress(name, previous string) error {
+	if strings.ContainsAny(name, " \t\n#") {
+		return fmt.Errorf("host name %q (expected: no blanks)", name)
+	}
+	text, err := os.ReadFile(hostsPath)
+	if err != nil && !os.IsNotExist(err) {
+		return err
+	}
+	changed := withOwnName(string(text), name, previous)
+	if changed == string(text) {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(hostsPath), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(hostsPath, []byte(changed), 0o644)
+}
+
+// withOwnName returns a hosts file with a line for name, in place of the one for the previous name. What else is there stays.
+func withOwnName(text, name, previous string) string {
+	const own = "127.0.1.1\t"
+	var lines []string
+	hasLocalhost := false
+	for line := range strings.Lines(text) {
+		line = strings.TrimRight(line, "\n")
+		fields := strings.Fields(line)
+		if previous != "" && line == own+previous || line == own+name {
+			continue
+		}
+		hasLocalhost = hasLocalhost || len(fields) > 1 && fields[0] == "127.0.0.1" && slices.Contains(fields[1:], "localhost")
+		lines = append(lines, line)
+	}
+	if !hasLocalhost {
+		lines = append(lines, "127.0.0.1\tlocalhost", "::1\tlocalhost ip6-localhost ip6-loopback")
+	}
+	return strings.Join(append(lines, own+name), "\n") + "\n"
+}
+
 func addEntropy(entropy []byte) {
 	if len(entropy) == 0 {
 		return
@@ -183,7 +234,8 @@ func (a *Agent) spawnOf(spec *execv1.ContextSpec) (*inner.Spawn, error) {
 		return nil, &startError{missing: true, detail: fmt.Sprintf("language %q is not one of this sandbox's (%v)", spec.Language, languages)}
 	}
 	env := map[string]string{
-		"PATH": defaultPath, "LANG": "C.UTF-8",
+		// A terminal that can do nothing: programs that ask for one work, and leave colours and cursor movement out.
+		"PATH": defaultPath, "LANG": "C.UTF-8", "TERM": "dumb",
 		"HOME": a.user.home, "USER": a.user.name, "LOGNAME": a.user.name, "SHELL": a.user.shell,
 	}
 	for _, layer := range []map[string]string{a.hello.Env, kernel.Env, spec.Env} {

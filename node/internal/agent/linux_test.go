@@ -15,13 +15,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// launch starts the agent as a process of this machine, with a host name of its own.
+// launch starts the agent as a process of this machine, with a host name and an /etc/hosts of its own.
 func (b *box) launch(stdin, stdout *os.File) {
 	b.t.Helper()
-	b.command = exec.Command(agentBinary, "-meminfo", b.meminfo)
+	hosts := filepath.Join(b.t.TempDir(), "hosts")
+	if err := os.WriteFile(hosts, []byte("127.0.0.1 localhost\n"), 0o644); err != nil {
+		b.t.Fatal(err)
+	}
+	b.command = exec.Command("/bin/sh", "-c", `mount --bind "$1" /etc/hosts && shift && exec "$@"`, "sh", hosts, agentBinary, "-meminfo", b.meminfo)
 	b.command.Env = []string{"ATOLL_FRAME_KEY=" + hex.EncodeToString(b.key[:]), "PATH=" + os.Getenv("PATH")}
 	b.command.Stdin, b.command.Stdout, b.command.Stderr = stdin, stdout, b.log
-	b.command.SysProcAttr = &unix.SysProcAttr{Cloneflags: unix.CLONE_NEWUTS}
+	b.command.SysProcAttr = &unix.SysProcAttr{Cloneflags: unix.CLONE_NEWUTS, Unshareflags: unix.CLONE_NEWNS}
 	if err := b.command.Start(); err != nil {
 		b.t.Fatal(err)
 	}

@@ -52,6 +52,7 @@ func TestHello_sets_hostname_and_environment(t *testing.T) {
 	b := newBox(t)
 	b.open("py", "python")
 	b.exec("py", "import os, socket\nprint(socket.gethostname(), os.environ['GREETING'], os.environ['HOME'] == os.getcwd())").prints("sandbox hello True\n")
+	b.exec("py", "print(socket.gethostbyname('sandbox'), socket.gethostbyname('localhost'))").prints("127.0.1.1 127.0.0.1\n")
 }
 
 func TestReconfigure_changes_environment_of_running_kernels_and_seeds_them_apart(t *testing.T) {
@@ -68,6 +69,7 @@ func TestReconfigure_changes_environment_of_running_kernels_and_seeds_them_apart
 		b.hello.Hostname = fmt.Sprintf("box%d", round)
 		b.sayHello()
 		b.exec("py", "import socket; print(os.environ['ROUND'], 'GREETING' in os.environ, socket.gethostname())").prints(fmt.Sprintf("%d False box%d\n", round, round))
+		b.exec("py", "print([line.split() for line in open('/etc/hosts') if line.startswith('127.0.1.1')])").prints(fmt.Sprintf("[['127.0.1.1', 'box%d']]\n", round))
 		b.exec("sh", "echo $ROUND ${GREETING-gone}").prints(fmt.Sprintf("%d gone\n", round))
 		for _, r := range []*run{b.exec("py", "print(random.random())"), b.exec("sh", "echo $RANDOM$RANDOM")} {
 			if seen[string(r.stdout)] {
@@ -682,7 +684,7 @@ func TestMemoryGuard_ends_the_largest_process_and_says_so(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write(20000)
+	write(5000)
 	r.wait().ends(outOfMemory, false)
 	write(200000)
 	if r.finished.MemoryLimitBytes != 256<<20 || r.finished.MemoryPeakBytes < 200<<20 {
@@ -701,7 +703,7 @@ func TestMemoryGuard_ends_the_largest_process_and_says_so(t *testing.T) {
 		}
 	}
 	// Memory stays low after the child has gone: nobody else has to go for that.
-	write(20000)
+	write(5000)
 	r.wait().ends(outOfMemory, true)
 	write(200000)
 	b.exec("py", "print(x)").prints("1\n")

@@ -231,7 +231,7 @@ func (b *box) tryStart() error {
 	ctx, cancel := context.WithTimeout(b.life, startTimeout)
 	defer cancel()
 	limits := b.record.box.GetLimits()
-	group, err := b.node.cgroups.Create(b.id, groupLimits(limits, true))
+	group, err := b.node.cgroups.Create(b.id, startLimits(limits))
 	if err != nil {
 		return err
 	}
@@ -249,6 +249,9 @@ func (b *box) tryStart() error {
 		return err
 	}
 	if err := b.save(); err != nil {
+		return err
+	}
+	if err := b.group.Set(groupLimits(limits, true)); err != nil {
 		return err
 	}
 	l, err := b.connect(true)

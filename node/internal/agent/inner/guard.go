@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"maps"
+	"math"
 	"os"
 	"slices"
 	"strconv"
@@ -13,28 +15,31 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The memory guard ends the largest process before the sandbox as a whole runs out of memory, which would end everything in it.
-// Measured in gVisor with 256 MB: a reserve of 32 MB and a look every 10 ms ended 32 of 32 memory bombs with the agent alive,
-// a look every 50 ms only 6 of 8.
+// The memory guard ends the largest process before the sandbox as a whole runs out of memory, which would end everything in it. It
+// holds what runs inside to the sandbox's limit; the host's own limit lies above that by what gVisor needs for itself and by what a
+// program may take between two looks (node/internal/box/limits.go).
+// Measured in gVisor: a look every 10 ms ended 32 of 32 memory bombs with 20 MB above the guard's mark, a look every 50 ms only 6 of 8.
 const (
-	reserveBytes = 36 << 20
+	reserveBytes = 8 << 20
+	// A process of this size is worth ending for its own sake.
+	largeBytes = 36 << 20
 	// Once memory stays low with nothing large left to end (files in a tmpfs), only a further fall of this much ends another process.
 	fallBytes = 4 << 20
-	// Below this, somebody ends whatever was said above.
-	floorBytes = 12 << 20
 	// So many processes of one context are a crowd: each of them can grow at once, and ending one of them is no help.
 	crowd = 8
-	// Added to the reserve for each process above a crowd; and for each at all while their number rises by a crowd within burstTime:
-	// measured, a fork bomb in Python takes 5 MB a process and goes from 10 to 34 of them in 200 ms.
-	reservePerProcess    = 256 << 10
-	reservePerNewProcess = 5 << 20
+	// Added to the reserve for each process while their number rises by a crowd within burstTime. Measured: a fork of Python takes
+	// 8 MB, as gVisor copies memory in pieces of 2 MB, and a fork bomb doubles its processes within 100 ms.
+	reservePerNewProcess = 4 << 20
 	burstTime            = 150 * time.Millisecond
+	burstMemory          = time.Second
+	// A context that is a crowd again so soon after its children were ended breeds them itself.
+	crowdMemory = 3 * time.Second
 
 	// How long the memory of an ended process may take to come back.
 	settleTime = 300 * time.Millisecond
 
 	pollLow      = 10 * time.Millisecond
-	pollBusy     = 50 * time.Millisecond
+	pollBusy     = 25 * time.Millisecond
 	pollIdleLow  = 50 * time.Millisecond
 	pollIdleHigh = 500 * time.Millisecond
 )
@@ -48,14 +53,18 @@ type guard struct {
 	busy  bool   // guarded by mu
 	limit uint64 // guarded by mu
 
-	buffer [512]byte
-	lowest uint64
-	// What was available after the last kill; 0 while memory is not low.
-	settled uint64
+	buffer [2048]byte
+	lowest int64
+	// Memory is low, and was settled bytes after the last kill.
+	low     bool
+	settled int64
 	// How many processes there were at countedAt, and until when their number is taken to be rising.
 	counted    int
 	countedAt  time.Time
 	burstUntil time.Time
+	// The context whose children were ended last, and when.
+	crowded   string
+	crowdedAt time.Time
 }
 
 func newGuard(meminfo string, init *initProcess) (*guard, error) {
@@ -63,7 +72,7 @@ func newGuard(meminfo string, init *initProcess) (*guard, error) {
 	if err != nil {
 		return nil, fmt.Errorf("inner init: memory guard: %w", err)
 	}
-	return &guard{init: init, file: file, wake: make(chan struct{}, 1), lowest: ^uint64(0)}, nil
+	return &guard{init: init, file: file, wake: make(chan struct{}, 1), lowest: math.MaxInt64}, nil
 }
 
 func (g *guard) configure(request *Guard) {
@@ -95,7 +104,7 @@ func (g *guard) run() {
 
 // look reads the memory, ends a process if it must, and says when to look again.
 func (g *guard) look() time.Duration {
-	total, available, err := g.read()
+	limit, available, err := g.read()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "inner init: memory guard:", err)
 		return time.Second
@@ -104,60 +113,73 @@ func (g *guard) look() time.Duration {
 	g.mu.Lock()
 	busy := g.busy
 	g.mu.Unlock()
-	reserve := uint64(reserveBytes) + g.crowdReserve(total, available)
-	if available < reserve {
-		if g.settled == 0 || available+fallBytes < g.settled || available < floorBytes {
-			g.end(total, available)
+	if available < reserveBytes+g.crowdReserve(limit, available) {
+		if !g.low || available+fallBytes < g.settled {
+			g.end(limit, available)
 		}
 		return pollLow
 	}
-	g.settled = 0
-	switch low := available < total/2; {
-	case low && busy:
+	g.low = false
+	switch isLow := available < limit/2; {
+	case isLow && busy:
 		return pollLow
 	case busy:
 		return pollBusy
-	case low:
+	case isLow:
 		return pollIdleLow
 	default:
 		return pollIdleHigh
 	}
 }
 
-// crowdReserve is what many processes may take before the next look. A fork bomb of interpreters in 256 MB fills half of it within
-// 200 ms by copying pages alone; a build with many workers does not multiply like that, and is left more.
-func (g *guard) crowdReserve(total, available uint64) uint64 {
-	if available > total/4*3 {
+// crowdReserve is what processes that multiply may take before the next look. A pool of workers stops multiplying; a fork bomb of
+// interpreters does not.
+func (g *guard) crowdReserve(limit, available int64) int64 {
+	if available > limit/4*3 {
 		return 0
 	}
 	count := len(pids())
 	now := time.Now()
 	if now.Sub(g.countedAt) > burstTime {
 		if count >= g.counted+crowd && !g.countedAt.IsZero() {
-			g.burstUntil = now.Add(time.Second)
+			g.burstUntil = now.Add(burstMemory)
 		}
 		g.counted, g.countedAt = count, now
 	} else if count >= g.counted+crowd {
-		g.burstUntil = now.Add(time.Second)
+		g.burstUntil = now.Add(burstMemory)
 	}
 	if now.Before(g.burstUntil) {
-		return reservePerNewProcess * uint64(count)
+		return reservePerNewProcess * int64(count)
 	}
-	return reservePerProcess * uint64(max(0, count-crowd))
+	return 0
 }
 
-func (g *guard) read() (total, available uint64, err error) {
+// read returns the sandbox's limit and what is left of it: below zero, when more is used.
+func (g *guard) read() (limit, available int64, err error) {
 	n, err := unix.Pread(int(g.file.Fd()), g.buffer[:], 0)
 	if err != nil {
 		return 0, 0, err
 	}
 	text := g.buffer[:n]
 	total, first := kilobytes(text, "MemTotal:")
-	available, second := kilobytes(text, "MemAvailable:")
+	free, second := kilobytes(text, "MemAvailable:")
 	if !first || !second {
 		return 0, 0, fmt.Errorf("meminfo without MemTotal or MemAvailable: %q", text)
 	}
-	return total, available, nil
+	used := total - min(free, total)
+	// MemTotal is what the limit was when the sandbox started. Beyond that, gVisor's MemAvailable says nothing any more.
+	if free == 0 {
+		anonymous, _ := kilobytes(text, "AnonPages:")
+		files, _ := kilobytes(text, "Mapped:")
+		used = max(used, anonymous+files)
+	}
+	g.mu.Lock()
+	limit = int64(g.limit)
+	g.mu.Unlock()
+	if limit == 0 {
+		limit = int64(total)
+	}
+	return limit, limit - int64(used), nil
 }
 
 func kilobytes(text []byte, name string) (uint64, bool) {
@@ -176,19 +198,30 @@ func kilobytes(text []byte, name string) (uint64, bool) {
 	return n << 10, seen
 }
 
-// end ends the largest process, or, where no process is large and many are there, all of the context that they make up: a fork bomb.
-// Everything is stopped first, so that memory stands still while it is decided who has to go.
-func (g *guard) end(total, available uint64) {
+// end ends the largest process or, where a crowd is the trouble, that: a fork bomb. Everything is stopped first, so that memory stands
+// still while it is decided who has to go.
+func (g *guard) end(limit, available int64) {
+	// Not in the middle of a start: the child between fork and exec would be stopped, and the init wait for it.
+	g.init.mu.Lock()
+	roots := maps.Clone(g.init.spawned)
 	stopped := stopAll()
 	all := processes()
-	roots := g.init.roots()
-	victims, name := choose(all, roots, attribute(all, roots))
+	victims, name := g.choose(all, roots, attribute(all, roots))
+	dying := map[int]bool{}
 	for _, one := range victims {
-		_ = unix.Kill(one.pid, unix.SIGKILL)
+		dying[one.pid] = true
 	}
+	// The others go on first: as the dead leave a process group, what is stopped in it may get a SIGHUP.
 	for pid := range stopped {
-		_ = unix.Kill(pid, unix.SIGCONT) // no help to the killed, no harm to them
+		if !dying[pid] {
+			_ = unix.Kill(pid, unix.SIGCONT)
+		}
 	}
+	for pid := range dying {
+		_ = unix.Kill(pid, unix.SIGKILL)
+	}
+	g.init.mu.Unlock()
+	g.low, g.settled = true, available
 	if len(victims) == 0 {
 		return
 	}
@@ -199,29 +232,24 @@ func (g *guard) end(total, available uint64) {
 			root = pid
 		}
 	}
-	g.mu.Lock()
-	limit := g.limit
-	g.mu.Unlock()
-	if limit == 0 {
-		limit = total
-	}
 	g.init.send(&Event{Victim: &Victim{
 		Pid: largest.pid, Command: largest.command, Root: root, Context: name, RSSBytes: largest.rss,
-		LimitBytes: limit, AvailableBytes: available, PeakBytes: total - g.lowest, Processes: len(victims),
+		LimitBytes: uint64(limit), AvailableBytes: uint64(max(0, available)), PeakBytes: uint64(limit - g.lowest), Processes: len(victims),
 	}})
 	// Freed memory comes back some time after the process's end; until then nobody else has to go, unless another is growing.
 	deadline := time.Now().Add(settleTime)
 	for time.Now().Before(deadline) {
 		time.Sleep(2 * time.Millisecond)
 		_, now, err := g.read()
-		if err == nil && (now > reserveBytes || now+fallBytes < available && !alive(largest.pid)) {
+		if err == nil && (now > largeBytes || now+fallBytes < available && !alive(largest.pid)) {
 			break
 		}
 	}
 	if _, now, err := g.read(); err == nil {
-		g.settled = max(now, 1)
+		g.settled = now
 	}
-	g.lowest = ^uint64(0)
+	g.burstUntil, g.countedAt = time.Time{}, time.Time{}
+	g.lowest = math.MaxInt64
 }
 
 // stopAll stops every process, those too that are born meanwhile, and says which.
@@ -246,7 +274,7 @@ func stopAll() map[int]bool {
 const ownCommand = "atoll-agent"
 
 // choose returns who has to go, the largest first, and their context.
-func choose(all map[int]*process, roots, owner map[int]string) ([]*process, string) {
+func (g *guard) choose(all map[int]*process, roots, owner map[int]string) ([]*process, string) {
 	var largest *process
 	sums, counts := map[string]uint64{}, map[string]int{}
 	for pid, one := range all {
@@ -254,7 +282,7 @@ func choose(all map[int]*process, roots, owner map[int]string) ([]*process, stri
 			continue
 		}
 		// A page fault of a gigabyte shows in nobody's size before it is over: a small kernel of ours is not who is growing.
-		if _, root := roots[pid]; root && one.command == ownCommand && one.rss < reserveBytes {
+		if _, root := roots[pid]; root && one.command == ownCommand && one.rss < largeBytes {
 			continue
 		}
 		if largest == nil || one.rss > largest.rss {
@@ -266,26 +294,33 @@ func choose(all map[int]*process, roots, owner map[int]string) ([]*process, stri
 	if largest == nil {
 		return nil, ""
 	}
-	if largest.rss >= reserveBytes {
-		return []*process{largest}, owner[largest.pid]
-	}
 	heaviest := owner[largest.pid]
 	for name, sum := range sums {
 		if sum > sums[heaviest] {
 			heaviest = name
 		}
 	}
-	if counts[heaviest] < crowd {
+	bursting := time.Now().Before(g.burstUntil)
+	if counts[heaviest] < crowd || (largest.rss >= largeBytes && !bursting) {
 		return []*process{largest}, owner[largest.pid]
 	}
+	// The interpreter may be innocent of what it has started; if it is not, there is a crowd again at once.
+	spareRoot := heaviest != g.crowded || time.Since(g.crowdedAt) > crowdMemory
+	g.crowded, g.crowdedAt = heaviest, time.Now()
 	var group []*process
 	for pid, one := range all {
-		if !one.gone() && owner[pid] == heaviest {
-			group = append(group, one)
+		if _, root := roots[pid]; one.gone() || owner[pid] != heaviest || (root && spareRoot) || isPartOfAny(one, roots) && spareRoot {
+			continue
 		}
+		group = append(group, one)
 	}
 	slices.SortFunc(group, func(a, b *process) int { return cmp.Compare(b.rss, a.rss) })
 	return group, heaviest
+}
+
+func isPartOfAny(one *process, roots map[int]string) bool {
+	_, child := roots[one.parent]
+	return child && isKernelPart(one, one.parent)
 }
 
 func alive(pid int) bool {
