@@ -12,7 +12,17 @@ import tools.jackson.databind.JsonNode;
 final class CodeExecArguments {
     /** {@code tool} is what an agent's tool call carries along; it must be ours if it is there. */
     private static final Set<String> BY_HTTP = Set.of(
-            "tool", "code", "template", "language", "sandbox_id", "context_id", "timeout_seconds", "env", "stream");
+            "tool",
+            "code",
+            "template",
+            "language",
+            "sandbox_id",
+            "context_id",
+            "timeout_seconds",
+            "env",
+            "limits",
+            "labels",
+            "stream");
 
     private static final Set<String> BY_TOOL =
             Set.of("code", "template", "language", "sandbox_id", "context_id", "timeout_seconds", "env");
@@ -58,6 +68,8 @@ final class CodeExecArguments {
                 fields.text("context_id").map(text -> Ids.context("context_id", text)),
                 fields.seconds("timeout_seconds"),
                 fields.texts("env"),
+                fields.limits("limits"),
+                fields.texts("labels"),
                 idempotencyKey);
     }
 

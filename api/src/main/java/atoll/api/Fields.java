@@ -1,10 +1,13 @@
 package atoll.api;
 
 import atoll.core.AtollException;
+import atoll.core.template.LimitChanges;
 import java.time.Duration;
 import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.Optional;
+import java.util.OptionalInt;
+import java.util.OptionalLong;
 import java.util.Set;
 import java.util.TreeSet;
 import tools.jackson.databind.JsonNode;
@@ -14,6 +17,11 @@ import tools.jackson.databind.JsonNode;
  * another sandbox and lose the caller's state without a word.
  */
 final class Fields {
+    private static final Set<String> LIMITS =
+            Set.of("memory_bytes", "cpu", "disk_bytes", "max_processes", "max_open_files");
+
+    private static final int MOST_CPUS = 1024;
+
     private final JsonNode object;
 
     Fields(JsonNode node, Set<String> known) {
@@ -74,6 +82,85 @@ final class Fields {
                     "Correct the value.");
         }
         return Optional.of(Duration.ofMillis(Math.round(seconds * 1000)));
+    }
+
+    /** Limits of a sandbox; CPU in CPUs, 0 for no limit. */
+    LimitChanges limits(String name) {
+        JsonNode value = object.get(name);
+        if (value == null || value.isNull()) {
+            return LimitChanges.NONE;
+        }
+        if (!value.isObject()) {
+            throw wrongType(name, value, "an object");
+        }
+        var limits = new Fields(value, LIMITS);
+        return new LimitChanges(
+                limits.wholeNumber("memory_bytes", 1L << 50),
+                limits.thousandths("cpu"),
+                limits.wholeNumber("disk_bytes", 1L << 50),
+                asInt(limits.wholeNumber("max_processes", 1 << 20)),
+                asInt(limits.wholeNumber("max_open_files", 1 << 20)));
+    }
+
+    private static OptionalInt asInt(OptionalLong value) {
+        return value.isPresent() ? OptionalInt.of((int) value.getAsLong()) : OptionalInt.empty();
+    }
+
+    private OptionalLong wholeNumber(String name, long most) {
+        JsonNode value = object.get(name);
+        if (value == null || value.isNull()) {
+            return OptionalLong.empty();
+        }
+        if (!value.isNumber()) {
+            throw wrongType(name, value, "a whole number");
+        }
+        double number = value.doubleValue();
+        if (!(number >= 0 && number <= most) || number != Math.rint(number)) {
+            throw AtollException.invalid(
+                    "%s: %s (expected: a whole number from 0 to %d)".formatted(name, shortened(value.toString()), most),
+                    "Correct the value.");
+        }
+        return OptionalLong.of((long) number);
+    }
+
+    private OptionalInt thousandths(String name) {
+        JsonNode value = object.get(name);
+        if (value == null || value.isNull()) {
+            return OptionalInt.empty();
+        }
+        if (!value.isNumber()) {
+            throw wrongType(name, value, "a number of CPUs");
+        }
+        double number = value.doubleValue();
+        if (!(number >= 0 && number <= MOST_CPUS) || (number > 0 && Math.round(number * 1000) == 0)) {
+            throw AtollException.invalid(
+                    "%s: %s (expected: 0 for no limit, or up to %d)"
+                            .formatted(name, shortened(value.toString()), MOST_CPUS),
+                    "Correct the value.");
+        }
+        return OptionalInt.of((int) Math.round(number * 1000));
+    }
+
+    /** Texts by name; a null is an empty one. */
+    Map<String, Optional<String>> optionalTexts(String name) {
+        JsonNode value = object.get(name);
+        if (value == null || value.isNull()) {
+            return Map.of();
+        }
+        if (!value.isObject()) {
+            throw wrongType(name, value, "an object of strings and nulls");
+        }
+        var texts = new LinkedHashMap<String, Optional<String>>();
+        for (Map.Entry<String, JsonNode> entry : value.properties()) {
+            JsonNode text = entry.getValue();
+            if (!text.isString() && !text.isNull()) {
+                throw wrongType(name + "." + shortened(entry.getKey()), text, "a string or null");
+            }
+            texts.put(
+                    wellFormed(name, entry.getKey()),
+                    text.isNull() ? Optional.empty() : Optional.of(wellFormed(name, text.stringValue())));
+        }
+        return texts;
     }
 
     Map<String, String> texts(String name) {

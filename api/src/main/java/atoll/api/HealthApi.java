@@ -28,8 +28,10 @@ final class HealthApi {
         ServerStatus now = status.get();
         var problems = new ArrayList<String>();
         now.problem()
-                .ifPresent(why ->
-                        problems.add("the engine can't be reached: %s; the server goes on trying".formatted(why)));
+                .ifPresent(why -> problems.add(
+                        now.replaced()
+                                ? why
+                                : "the engine can't be reached: %s; the server goes on trying".formatted(why)));
         if (!now.nodeConnected() && problems.isEmpty()) {
             problems.add("the engine does not answer: see that atoll-engine runs; the server goes on trying");
         } else if (!now.ready() && problems.isEmpty()) {

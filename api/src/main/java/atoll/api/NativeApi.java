@@ -50,6 +50,7 @@ public final class NativeApi {
                 .get("/v1/sandboxes", auth.guard(sandboxes::list))
                 .post("/v1/sandboxes", auth.guard(sandboxes::create))
                 .get("/v1/sandboxes/{sandbox_id}", auth.guard(sandboxes::get))
+                .add("PATCH", "/v1/sandboxes/{sandbox_id}", auth.guard(sandboxes::update))
                 .delete("/v1/sandboxes/{sandbox_id}", auth.guard(sandboxes::delete))
                 .get("/v1/sandboxes/{sandbox_id}/contexts", auth.guard(sandboxes::contexts))
                 .get("/v1/templates", auth.guard(templates::list))

@@ -6,6 +6,7 @@ import atoll.core.ServerStatus;
 import atoll.core.execution.ExitReason;
 import atoll.http.RequestObserver;
 import java.time.Duration;
+import java.util.List;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ConcurrentMap;
 import java.util.concurrent.ConcurrentSkipListMap;
@@ -15,6 +16,9 @@ import java.util.concurrent.atomic.LongAdder;
  * Counts what core and the HTTP server report, and writes it in Prometheus' text format. Our own, since four kinds of number need no library.
  */
 public final class PrometheusMetrics implements Metrics, RequestObserver {
+    /** A series that is there from the start shows its first increase. */
+    private static final List<String> MISS_REASONS = List.of("starting", "empty", "disabled", "limits");
+
     private static final class Family {
         final ConcurrentMap<String, LongAdder> counters = new ConcurrentSkipListMap<>();
         final ConcurrentMap<String, Histogram> histograms = new ConcurrentSkipListMap<>();
@@ -83,6 +87,7 @@ public final class PrometheusMetrics implements Metrics, RequestObserver {
                 "Executions that run or wait for their context",
                 status.runningExecutions());
         pools(out, status);
+        misses(out, status);
         histograms(
                 out,
                 "atoll_sandbox_taken_seconds",
@@ -102,13 +107,26 @@ public final class PrometheusMetrics implements Metrics, RequestObserver {
             {"atoll_pool_ready", "Started sandboxes that wait to be taken", "gauge"},
             {"atoll_pool_starting", "Sandboxes on their way into the pool", "gauge"},
             {"atoll_pool_hits_total", "Sandboxes taken from the pool", "counter"},
-            {"atoll_pool_misses_total", "Sandboxes that had to be started for their caller", "counter"},
         };
         for (int kind = 0; kind < kinds.length; kind++) {
             header(out, kinds[kind][0], kinds[kind][1], kinds[kind][2]);
             for (ServerStatus.PoolStatus pool : status.pools()) {
-                long[] values = {pool.target(), pool.ready(), pool.starting(), pool.hits(), pool.misses()};
+                long[] values = {pool.target(), pool.ready(), pool.starting(), pool.hits()};
                 out.append("%s{%s} %d\n".formatted(kinds[kind][0], labels("template", pool.template()), values[kind]));
+            }
+        }
+    }
+
+    private static void misses(StringBuilder out, ServerStatus status) {
+        String name = "atoll_pool_misses_total";
+        header(out, name, "Sandboxes whose caller waited for a start, by its reason", "counter");
+        for (ServerStatus.PoolStatus pool : status.pools()) {
+            for (String reason : MISS_REASONS) {
+                out.append("%s{%s} %d\n"
+                        .formatted(
+                                name,
+                                labels("template", pool.template(), "reason", reason),
+                                pool.misses().getOrDefault(reason, 0L)));
             }
         }
     }

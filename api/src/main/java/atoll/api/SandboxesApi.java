@@ -7,17 +7,19 @@ import atoll.core.sandbox.CreateSandbox;
 import atoll.core.sandbox.SandboxQuery;
 import atoll.core.sandbox.SandboxState;
 import atoll.core.sandbox.Sandboxes;
+import atoll.core.sandbox.UpdateSandbox;
 import atoll.http.Exchange;
 import java.io.IOException;
 import java.util.List;
-import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
 import org.jspecify.annotations.Nullable;
 
 /** {@code /v1/sandboxes}. */
 final class SandboxesApi {
-    private static final Set<String> CREATE = Set.of("template", "language", "env", "labels");
+    private static final Set<String> CREATE = Set.of("template", "language", "env", "labels", "limits");
+
+    private static final Set<String> UPDATE = Set.of("labels", "limits");
 
     private final Sandboxes sandboxes;
 
@@ -32,6 +34,7 @@ final class SandboxesApi {
                 fields.text("language"),
                 fields.texts("env"),
                 fields.texts("labels"),
+                fields.limits("limits"),
                 Optional.ofNullable(exchange.header("Idempotency-Key")));
         exchange.json(201, Wire.SandboxView.of(sandboxes.create(caller, request)));
     }
@@ -40,13 +43,19 @@ final class SandboxesApi {
         var query = new SandboxQuery(
                 state(exchange.query("state")),
                 Optional.ofNullable(exchange.query("template")),
-                Map.of(),
+                exchange.queriesBeginningWith("label."),
                 Paging.of(exchange));
         exchange.json(200, Wire.Items.of(sandboxes.list(caller, query).map(Wire.SandboxView::of)));
     }
 
     void get(Exchange exchange, Caller caller) throws IOException, InterruptedException {
         exchange.json(200, Wire.SandboxView.of(sandboxes.get(caller, id(exchange))));
+    }
+
+    void update(Exchange exchange, Caller caller) throws IOException, InterruptedException {
+        var fields = new Fields(exchange.readJson(), UPDATE);
+        var changes = new UpdateSandbox(fields.limits("limits"), fields.optionalTexts("labels"));
+        exchange.json(200, Wire.SandboxView.of(sandboxes.update(caller, id(exchange), changes)));
     }
 
     void delete(Exchange exchange, Caller caller) throws IOException, InterruptedException {

@@ -254,7 +254,7 @@ final class Wire {
             Limits limits,
             double timeoutSeconds,
             int poolDepth,
-            Map<String, String> packages) {
+            Map<String, Map<String, String>> packages) {
 
         static TemplateView of(Template template) {
             return new TemplateView(

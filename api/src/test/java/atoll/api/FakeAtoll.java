@@ -37,6 +37,7 @@ import atoll.core.sandbox.Sandbox;
 import atoll.core.sandbox.SandboxQuery;
 import atoll.core.sandbox.SandboxState;
 import atoll.core.sandbox.Sandboxes;
+import atoll.core.sandbox.UpdateSandbox;
 import atoll.core.template.Limits;
 import atoll.core.template.Template;
 import atoll.core.template.Templates;
@@ -47,6 +48,7 @@ import java.time.Duration;
 import java.time.Instant;
 import java.util.ArrayList;
 import java.util.EnumMap;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
@@ -173,7 +175,7 @@ final class FakeAtoll implements Atoll, Keys, CodeExecution, Executions, Sandbox
             Limits.DEFAULT,
             Duration.ofSeconds(30),
             4,
-            Map.of("numpy", "2.0"));
+            Map.of("pip", Map.of("numpy", "2.0")));
 
     FakeAtoll program(String code, Program program) {
         programs.put(code, program);
@@ -212,7 +214,12 @@ final class FakeAtoll implements Atoll, Keys, CodeExecution, Executions, Sandbox
                 .orElseGet(() -> create(
                         caller,
                         new CreateSandbox(
-                                request.template(), request.language(), Map.of(), Map.of(), Optional.empty())));
+                                request.template(),
+                                request.language(),
+                                Map.of(),
+                                request.labels(),
+                                request.limits(),
+                                Optional.empty())));
         ExecutionId id = ExecutionId.random();
         request.idempotencyKey().ifPresent(key -> byIdempotencyKey.put(key, id));
         Context context = contextOf(sandbox.id());
@@ -437,7 +444,7 @@ final class FakeAtoll implements Atoll, Keys, CodeExecution, Executions, Sandbox
                 ProjectId.DEFAULT,
                 "python",
                 SandboxState.RUNNING,
-                Limits.DEFAULT,
+                request.limits().applyTo(Limits.DEFAULT),
                 request.labels(),
                 BoxId.random(),
                 RunId.random(),
@@ -463,6 +470,19 @@ final class FakeAtoll implements Atoll, Keys, CodeExecution, Executions, Sandbox
     @Override
     public Page<Sandbox> list(Caller caller, SandboxQuery query) {
         return new Page<>(List.copyOf(sandboxes.values()), Optional.empty());
+    }
+
+    @Override
+    public Sandbox update(Caller caller, SandboxId id, UpdateSandbox changes) {
+        Sandbox before = live(caller, id);
+        var labels = new HashMap<String, String>(before.labels());
+        changes.labels().forEach((name, value) -> {
+            labels.remove(name);
+            value.ifPresent(text -> labels.put(name, text));
+        });
+        Sandbox after = before.revised(changes.limits().applyTo(before.limits()), labels);
+        sandboxes.put(id, after);
+        return after;
     }
 
     @Override
@@ -524,9 +544,10 @@ final class FakeAtoll implements Atoll, Keys, CodeExecution, Executions, Sandbox
         return new ServerStatus(
                 nodeConnected,
                 nodeConnected,
+                false,
                 nodeConnected ? Optional.empty() : Optional.of("connection refused"),
                 Optional.empty(),
-                List.of(new ServerStatus.PoolStatus("python", 4, 3, 1, 10, 2, Optional.empty())),
+                List.of(new ServerStatus.PoolStatus("python", 4, 3, 1, 10, Map.of("empty", 2L), Optional.empty())),
                 sandboxes.size(),
                 0);
     }

@@ -47,8 +47,8 @@ public final class AtollCore implements Atoll, AutoCloseable {
         keys = new KeyService(store, clock);
         templates = new TemplateCatalog(settings);
         pools = new Pools(templates, patient, settings, metrics, background);
-        sandboxes =
-                new SandboxService(store, patient, pools, templates, clock, metrics, background, this::maxSandboxes);
+        sandboxes = new SandboxService(
+                store, patient, pools, templates, clock, metrics, background, settings.bounds(), this::maxSandboxes);
         executions = new ExecutionService(sandboxes, templates, store, patient, settings, clock, metrics, background);
         recovery = new Recovery(store, patient, templates, pools, sandboxes, executions);
         retention = new Retention(store, patient, settings, clock);
@@ -101,8 +101,9 @@ public final class AtollCore implements Atoll, AutoCloseable {
     @Override
     public ServerStatus status() {
         return new ServerStatus(
-                recovery.connected(),
+                recovery.connected() && !recovery.replaced(),
                 recovery.isReady(),
+                recovery.replaced(),
                 recovery.problem(),
                 recovery.lastInfo(),
                 pools.status(),

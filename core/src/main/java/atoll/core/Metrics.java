@@ -24,7 +24,7 @@ public interface Metrics {
      * A sandbox was given to a caller.
      *
      * @param from {@code pool}, {@code starting} (it waited for a box that was on its way), or why it was started from nothing:
-     *     {@code empty}, {@code disabled}
+     *     {@code empty}, {@code disabled}, {@code limits}
      */
     void sandboxTaken(String template, String from, Duration took);
 

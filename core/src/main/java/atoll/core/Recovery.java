@@ -3,9 +3,9 @@ package atoll.core;
 import atoll.core.execution.ExecutionService;
 import atoll.core.node.Box;
 import atoll.core.node.BoxState;
-import atoll.core.node.Node;
 import atoll.core.node.NodeInfo;
 import atoll.core.node.NodeStream;
+import atoll.core.node.PatientNode;
 import atoll.core.pool.Pools;
 import atoll.core.sandbox.LiveSandbox;
 import atoll.core.sandbox.SandboxService;
@@ -30,10 +30,11 @@ import java.util.concurrent.TimeUnit;
 final class Recovery implements AutoCloseable {
     private static final System.Logger LOG = System.getLogger(Recovery.class.getName());
     private static final Duration FIRST_PAUSE = Duration.ofMillis(20);
+    private static final Duration PULSE = Duration.ofSeconds(1);
     private static final Duration LONGEST_PAUSE = Duration.ofSeconds(1);
 
     private final Store store;
-    private final Node node;
+    private final PatientNode node;
     private final TemplateCatalog templates;
     private final Pools pools;
     private final SandboxService sandboxes;
@@ -41,6 +42,7 @@ final class Recovery implements AutoCloseable {
 
     private final CountDownLatch ready = new CountDownLatch(1);
     private final Thread thread;
+    private final Thread pulse;
     private volatile boolean closed;
     private volatile boolean connected;
     private volatile Optional<NodeInfo> lastInfo = Optional.empty();
@@ -50,7 +52,7 @@ final class Recovery implements AutoCloseable {
 
     Recovery(
             Store store,
-            Node node,
+            PatientNode node,
             TemplateCatalog templates,
             Pools pools,
             SandboxService sandboxes,
@@ -62,10 +64,36 @@ final class Recovery implements AutoCloseable {
         this.sandboxes = sandboxes;
         this.executions = executions;
         this.thread = Thread.ofVirtual().name("recovery").unstarted(this::run);
+        this.pulse = Thread.ofVirtual().name("pulse").unstarted(this::feelPulse);
     }
 
     void start() {
         thread.start();
+        pulse.start();
+    }
+
+    /** Keeps what the node says of itself fresh, and notices a newer server also while nobody calls. */
+    private void feelPulse() {
+        while (!closed && !node.replaced()) {
+            try {
+                Thread.sleep(PULSE);
+                if (connected) {
+                    lastInfo = Optional.of(node.info());
+                }
+            } catch (InterruptedException e) {
+                return;
+            } catch (AtollException e) {
+                LOG.log(System.Logger.Level.DEBUG, "no pulse: " + e.getMessage());
+            }
+        }
+        if (!closed) {
+            connected = false;
+            problem = Optional.of(
+                    "this server has been replaced: a newer one has claimed the engine; call that one, or stop it and"
+                            + " restart this one");
+            LOG.log(System.Logger.Level.ERROR, problem.get());
+            thread.interrupt();
+        }
     }
 
     /** Waits until store and node have been compared once; false when the time is up. */
@@ -85,6 +113,11 @@ final class Recovery implements AutoCloseable {
         return lastInfo;
     }
 
+    /** Whether a newer server owns the node: then this one serves nobody any more. */
+    boolean replaced() {
+        return node.replaced();
+    }
+
     /** Why there is no connection, if there is none. */
     Optional<String> problem() {
         return problem;
@@ -93,6 +126,7 @@ final class Recovery implements AutoCloseable {
     @Override
     public void close() {
         closed = true;
+        pulse.interrupt();
         thread.interrupt();
         try {
             thread.join(Duration.ofSeconds(5));
@@ -111,6 +145,11 @@ final class Recovery implements AutoCloseable {
                 return;
             } catch (RuntimeException e) {
                 report(e);
+            }
+            if (node.replaced()) {
+                // For good: only a new start, with a new epoch, may claim the node again.
+                connected = false;
+                return;
             }
             pause = connected ? FIRST_PAUSE : pause;
             connected = false;
@@ -197,6 +236,7 @@ final class Recovery implements AutoCloseable {
                     && !owner.get().underConstruction()) {
                 sandboxes.foundRunning(owner.get());
             }
+            box.limits().ifPresent(limits -> sandboxes.align(owner.get(), limits));
             return;
         }
         if (box.sandboxId().isEmpty() && pools.adopt(box)) {

@@ -1,5 +1,6 @@
 package atoll.core;
 
+import atoll.core.template.LimitBounds;
 import atoll.core.template.Limits;
 import java.time.Duration;
 import java.util.List;
@@ -15,6 +16,7 @@ import java.util.TreeMap;
  * @param refillQuiet a pool refills once nobody has taken a sandbox for so long
  * @param refillLatest and after so long in any case
  * @param limits of a sandbox
+ * @param bounds how far callers may raise the limits of their sandboxes
  * @param timeout of an execution whose call names none
  * @param maxTimeout the longest a call may name
  * @param maxSandboxes live ones per project; 0 for as many as the node's memory allows
@@ -28,6 +30,7 @@ public record Settings(
         Duration refillQuiet,
         Duration refillLatest,
         Limits limits,
+        LimitBounds bounds,
         Duration timeout,
         Duration maxTimeout,
         int maxSandboxes,
@@ -44,6 +47,7 @@ public record Settings(
             Duration.ofMillis(25),
             Duration.ofMillis(500),
             Limits.DEFAULT,
+            LimitBounds.DEFAULT,
             Duration.ofSeconds(30),
             Duration.ofHours(24),
             0,
@@ -59,6 +63,8 @@ public record Settings(
         check("sandboxes.max", maxSandboxes, 0, 1_000_000);
         check("retention.executions", maxExecutions, 1, Long.MAX_VALUE);
         poolDepths.forEach((template, depth) -> check("pool.depth." + template, depth, 0, 1000));
+        Limits within = bounds.check(limits);
+        assert within.equals(limits);
         if (timeout.isNegative() || timeout.isZero() || timeout.compareTo(maxTimeout) > 0) {
             throw new IllegalArgumentException("execution.timeout_seconds: " + timeout.toSeconds()
                     + " (expected: > 0 and at most execution.max_timeout_seconds, " + maxTimeout.toSeconds() + ")");
@@ -87,12 +93,20 @@ public record Settings(
                 number(left, "limits.disk_mib", l.diskBytes() / MIB) * MIB,
                 (int) number(left, "limits.processes", l.maxProcesses()),
                 (int) number(left, "limits.open_files", l.maxOpenFiles()));
+        LimitBounds b = d.bounds;
+        LimitBounds bounds = new LimitBounds(
+                number(left, "bounds.memory_mib", b.memoryBytes() / MIB) * MIB,
+                (int) number(left, "bounds.cpu_millis", b.cpuMillis()),
+                number(left, "bounds.disk_mib", b.diskBytes() / MIB) * MIB,
+                (int) number(left, "bounds.processes", b.maxProcesses()),
+                (int) number(left, "bounds.open_files", b.maxOpenFiles()));
         Settings settings = new Settings(
                 (int) number(left, "pool.depth", d.poolDepth),
                 (int) number(left, "pool.starts", d.poolStarts),
                 Duration.ofMillis(number(left, "pool.refill_quiet_millis", d.refillQuiet.toMillis())),
                 Duration.ofMillis(number(left, "pool.refill_latest_millis", d.refillLatest.toMillis())),
                 limits,
+                bounds,
                 Duration.ofSeconds(number(left, "execution.timeout_seconds", d.timeout.toSeconds())),
                 Duration.ofSeconds(number(left, "execution.max_timeout_seconds", d.maxTimeout.toSeconds())),
                 (int) number(left, "sandboxes.max", d.maxSandboxes),
@@ -120,6 +134,11 @@ public record Settings(
                 "limits.disk_mib",
                 "limits.processes",
                 "limits.open_files",
+                "bounds.memory_mib",
+                "bounds.cpu_millis",
+                "bounds.disk_mib",
+                "bounds.processes",
+                "bounds.open_files",
                 "execution.timeout_seconds",
                 "execution.max_timeout_seconds",
                 "sandboxes.max",

@@ -62,7 +62,7 @@ class PoolTest {
     void without_a_pool_a_sandbox_is_started_from_nothing() throws Exception {
         ExecutionOutcome outcome = fixture.run(CodeExecRequest.of("print x").withLanguage("python"));
         assertThat(outcome.output().text()).isEqualTo("x");
-        assertThat(pool("python").misses()).isEqualTo(1);
+        assertThat(pool("python").misses()).isEqualTo(Map.of("disabled", 1L));
         assertThat(pool("python").ready()).isZero();
     }
 
@@ -98,7 +98,7 @@ class PoolTest {
         Eventually.until(() -> pool().starting() == 4, this::pool);
         try (ExecutorService threads = Executors.newVirtualThreadPerTaskExecutor()) {
             Future<ExecutionOutcome> call = threads.submit(() -> fixture.run("print y"));
-            Eventually.until(() -> pool().misses() == 1, this::pool);
+            Eventually.until(() -> pool().misses().size() == 1, this::pool);
             assertThat(pool().starting()).isEqualTo(4);
             fixture.node.releaseStarts();
             assertThat(call.get().output().text()).isEqualTo("y");

@@ -47,6 +47,39 @@ class RecoveryTest {
     }
 
     @Test
+    void a_server_that_was_replaced_serves_nobody_and_says_why() throws Exception {
+        ExecutionOutcome before = fixture.run("set x 5");
+        fixture.node.claimForAnother();
+        assertThatThrownBy(() -> fixture.run(CodeExecRequest.of("get x").in(before.sandboxId())))
+                .isInstanceOfSatisfying(AtollException.class, e -> {
+                    assertThat(e.code()).isEqualTo(ErrorCode.NODE_UNAVAILABLE);
+                    assertThat(e.message()).contains("replaced");
+                    assertThat(e.remediation()).contains("newer server");
+                });
+        assertThatThrownBy(() -> fixture.run("print 1")).hasMessageContaining("replaced");
+        Eventually.until(() -> fixture.core().status().problem().isPresent(), fixture.core()::status);
+        assertThat(fixture.core().status().replaced()).isTrue();
+        assertThat(fixture.core().status().nodeConnected()).isFalse();
+        assertThat(fixture.core().status().problem().orElseThrow()).contains("replaced");
+        // What it did not do any more is not on record as if it had been done.
+        assertThat(sandbox(before.sandboxId()).state()).isEqualTo(SandboxState.RUNNING);
+    }
+
+    @Test
+    void a_server_notices_that_it_was_replaced_while_nobody_calls() {
+        fixture.node.claimForAnother();
+        Eventually.until(() -> fixture.core().status().replaced(), fixture.core()::status);
+    }
+
+    @Test
+    void a_server_that_starts_after_another_owns_the_node() throws Exception {
+        fixture.node.claimForAnother();
+        Eventually.until(() -> fixture.core().status().replaced(), fixture.core()::status);
+        fixture.restart();
+        assertThat(fixture.run("print 1").output().text()).isEqualTo("1");
+    }
+
+    @Test
     void sandboxes_and_their_state_outlive_the_server() throws Exception {
         ExecutionOutcome before = fixture.run("set x 5");
         fixture.restart();

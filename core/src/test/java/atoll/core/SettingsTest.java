@@ -3,6 +3,7 @@ package atoll.core;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
+import atoll.core.template.LimitBounds;
 import atoll.core.template.Limits;
 import java.time.Duration;
 import java.util.Map;
@@ -36,6 +37,11 @@ class SettingsTest {
                 Map.entry("limits.disk_mib", "64"),
                 Map.entry("limits.processes", "32"),
                 Map.entry("limits.open_files", "128"),
+                Map.entry("bounds.memory_mib", "1024"),
+                Map.entry("bounds.cpu_millis", "0"),
+                Map.entry("bounds.disk_mib", "128"),
+                Map.entry("bounds.processes", "33"),
+                Map.entry("bounds.open_files", "129"),
                 Map.entry("execution.timeout_seconds", "5"),
                 Map.entry("execution.max_timeout_seconds", "6"),
                 Map.entry("sandboxes.max", "8"),
@@ -49,6 +55,7 @@ class SettingsTest {
                         Duration.ofMillis(3),
                         Duration.ofMillis(4),
                         new Limits(512L << 20, 0, 64L << 20, 32, 128),
+                        new LimitBounds(1024L << 20, 0, 128L << 20, 33, 129),
                         Duration.ofSeconds(5),
                         Duration.ofSeconds(6),
                         8,
@@ -67,6 +74,10 @@ class SettingsTest {
         assertThatThrownBy(() -> Settings.parse(Map.of("pool.depth", "-1"))).hasMessageContaining("-1");
         assertThatThrownBy(() -> Settings.parse(Map.of("limits.memory_mib", "1")))
                 .hasMessageContaining("memory");
+        assertThatThrownBy(() -> Settings.parse(Map.of("bounds.memory_mib", "128")))
+                .hasMessageContaining("memory_bytes");
+        assertThatThrownBy(() -> Settings.parse(Map.of("bounds.cpu_millis", "100", "limits.cpu_millis", "0")))
+                .hasMessageContaining("cpu");
         assertThatThrownBy(() -> Settings.parse(Map.of("execution.timeout_seconds", "90000")))
                 .hasMessageContaining("90000");
     }

@@ -4,6 +4,7 @@ import java.io.IOException;
 import java.net.URLDecoder;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
+import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
@@ -32,6 +33,7 @@ public final class Exchange {
     private final long writeTimeoutNanos;
     private final String requestId;
     private boolean answered;
+    private boolean bodyRead;
     private boolean ended;
 
     Exchange(
@@ -102,6 +104,24 @@ public final class Exchange {
         return null;
     }
 
+    /** The query parameters whose names begin so, by the rest of their names; of one that comes twice the first counts. */
+    public Map<String, String> queriesBeginningWith(String prefix) {
+        String query = request.getHttpURI().getQuery();
+        if (query == null) {
+            return Map.of();
+        }
+        Map<String, String> found = new LinkedHashMap<>();
+        for (String pair : query.split("&", -1)) {
+            int equals = pair.indexOf('=');
+            String key = decodeQuery(equals < 0 ? pair : pair.substring(0, equals));
+            if (key.startsWith(prefix)) {
+                found.putIfAbsent(
+                        key.substring(prefix.length()), equals < 0 ? "" : decodeQuery(pair.substring(equals + 1)));
+            }
+        }
+        return found;
+    }
+
     public long query(String name, long otherwise, long least, long most) {
         String text = query(name);
         if (text == null) {
@@ -147,7 +167,7 @@ public final class Exchange {
 
     /** The body as JSON. A body that is too large, too slow or not JSON ends the request with the fitting error. */
     public JsonNode readJson() throws IOException, InterruptedException {
-        return body.read(request, Json::parse);
+        return read().read(request, Json::parse);
     }
 
     public void responseHeader(String name, String value) {
@@ -208,9 +228,18 @@ public final class Exchange {
         return new EventStream(stream(200, "text/event-stream"));
     }
 
+    private RequestBody read() {
+        bodyRead = true;
+        return body;
+    }
+
     private void begin(int status) {
         if (answered) {
             throw new IllegalStateException("the request was answered already");
+        }
+        if (!bodyRead) {
+            bodyRead = true;
+            body.skipSmall(request);
         }
         answered = true;
         response.setStatus(status);

@@ -25,6 +25,9 @@ final class CallStream<M, T> implements NodeStream<T> {
     private final ClientCall<?, M> call;
     private final Function<M, T> mapping;
     private final Function<Status, AtollException> failure;
+    /** Messages read since more were last asked for; used by the reader only. */
+    private int taken;
+
     private final LinkedBlockingQueue<Item<M>> queue = new LinkedBlockingQueue<>();
 
     private CallStream(ClientCall<?, M> call, Function<M, T> mapping, Function<Status, AtollException> failure) {
@@ -47,7 +50,12 @@ final class CallStream<M, T> implements NodeStream<T> {
     public Optional<T> next() throws InterruptedException {
         return switch (queue.take()) {
             case Message<M>(M message) -> {
-                call.request(1);
+                taken++;
+                // Each request crosses over to the event loop and wakes it, so not for every message.
+                if (taken == WINDOW / 2) {
+                    call.request(taken);
+                    taken = 0;
+                }
                 yield Optional.of(mapping.apply(message));
             }
             case End<M> end -> {

@@ -17,6 +17,7 @@ import atoll.core.node.NodeEvent;
 import atoll.core.node.NodeExecution;
 import atoll.core.node.NodeInfo;
 import atoll.core.node.NodeStream;
+import atoll.core.template.Limits;
 import atoll.proto.engine.v1.AssignBoxRequest;
 import atoll.proto.engine.v1.AttachRequest;
 import atoll.proto.engine.v1.BoxRequest;
@@ -32,6 +33,7 @@ import atoll.proto.engine.v1.ListExecutionsRequest;
 import atoll.proto.engine.v1.ListImagesRequest;
 import atoll.proto.engine.v1.OpenContextRequest;
 import atoll.proto.engine.v1.ReadOutputRequest;
+import atoll.proto.engine.v1.UpdateLimitsRequest;
 import atoll.proto.engine.v1.WatchBoxesRequest;
 import io.grpc.CallOptions;
 import io.grpc.Channel;
@@ -169,6 +171,15 @@ public final class GrpcNode implements Node {
                 .setLimits(Wire.limits(assignment.limits()))
                 .build();
         return Wire.box(quick(EngineGrpc.getAssignBoxMethod(), request, "assignment of a sandbox"));
+    }
+
+    @Override
+    public Box updateLimits(BoxId id, Limits limits) {
+        UpdateLimitsRequest request = UpdateLimitsRequest.newBuilder()
+                .setBoxId(id.toString())
+                .setLimits(Wire.limits(limits))
+                .build();
+        return Wire.box(quick(EngineGrpc.getUpdateLimitsMethod(), request, "change of a sandbox's limits"));
     }
 
     @Override

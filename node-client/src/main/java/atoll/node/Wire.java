@@ -37,6 +37,7 @@ import java.util.Locale;
 import java.util.Map;
 import java.util.Optional;
 import java.util.OptionalInt;
+import java.util.TreeMap;
 import tools.jackson.core.JacksonException;
 import tools.jackson.core.JsonParser;
 import tools.jackson.core.JsonToken;
@@ -72,6 +73,15 @@ final class Wire {
         return Language.ofText(spec.getLanguage())
                 .map(language -> new ContextSpec(
                         ContextId.parse(spec.getContextId()), language, spec.getCwd(), spec.getEnvMap()));
+    }
+
+    private static Limits limits(atoll.proto.exec.v1.Limits limits) {
+        return new Limits(
+                limits.getMemoryBytes(),
+                limits.getCpuMillis(),
+                limits.getDiskBytes(),
+                limits.getMaxProcesses(),
+                limits.getMaxOpenFiles());
     }
 
     static atoll.proto.engine.v1.BoxSpec box(BoxSpec spec) {
@@ -118,24 +128,23 @@ final class Wire {
                 image.getName(), image.getDigest(), image.getSizeBytes(), languages, packages(image.getMetadataJson()));
     }
 
-    /** The object {@code packages} of the metadata, name to version; empty if there is none. */
-    private static Map<String, String> packages(String json) {
-        Map<String, String> packages = new HashMap<>();
+    /** The object {@code packages} of the metadata: by kind, name to version; empty if there is none. */
+    private static Map<String, Map<String, String>> packages(String json) {
+        Map<String, Map<String, String>> packages = new TreeMap<>();
         try (JsonParser parser = JSON.createParser(ObjectReadContext.empty(), json)) {
             if (parser.nextToken() != JsonToken.START_OBJECT) {
                 return Map.of();
             }
             while (parser.nextToken() == JsonToken.PROPERTY_NAME) {
                 boolean wanted = parser.currentName().equals("packages");
-                JsonToken value = parser.nextToken();
-                if (!wanted || value != JsonToken.START_OBJECT) {
+                if (parser.nextToken() != JsonToken.START_OBJECT || !wanted) {
                     parser.skipChildren();
                     continue;
                 }
                 while (parser.nextToken() == JsonToken.PROPERTY_NAME) {
-                    String name = parser.currentName();
-                    if (parser.nextToken() == JsonToken.VALUE_STRING) {
-                        packages.put(name, parser.getString());
+                    String kind = parser.currentName();
+                    if (parser.nextToken() == JsonToken.START_OBJECT) {
+                        packages.put(kind, versions(parser));
                     } else {
                         parser.skipChildren();
                     }
@@ -146,6 +155,19 @@ final class Wire {
                     .log(System.Logger.Level.WARNING, "an image's metadata is no JSON: " + e.getOriginalMessage());
         }
         return packages;
+    }
+
+    private static Map<String, String> versions(JsonParser parser) {
+        Map<String, String> versions = new TreeMap<>();
+        while (parser.nextToken() == JsonToken.PROPERTY_NAME) {
+            String name = parser.currentName();
+            if (parser.nextToken() == JsonToken.VALUE_STRING) {
+                versions.put(name, parser.getString());
+            } else {
+                parser.skipChildren();
+            }
+        }
+        return versions;
     }
 
     static Box box(atoll.proto.engine.v1.Box box) {
@@ -166,6 +188,7 @@ final class Wire {
                 box.getSandboxId().isEmpty() ? Optional.empty() : Optional.of(SandboxId.parse(box.getSandboxId())),
                 labels,
                 contexts,
+                box.hasLimits() ? Optional.of(limits(box.getLimits())) : Optional.empty(),
                 state.isOver() ? Optional.of(end(box)) : Optional.empty());
     }
 

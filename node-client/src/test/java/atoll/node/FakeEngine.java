@@ -47,6 +47,7 @@ import atoll.proto.engine.v1.ListImagesRequest;
 import atoll.proto.engine.v1.OpenContextRequest;
 import atoll.proto.engine.v1.OutputPiece;
 import atoll.proto.engine.v1.ReadOutputRequest;
+import atoll.proto.engine.v1.UpdateLimitsRequest;
 import atoll.proto.engine.v1.WatchBoxesRequest;
 import atoll.proto.exec.v1.Context;
 import atoll.proto.exec.v1.ExecutionError;
@@ -169,14 +170,10 @@ final class FakeEngine extends EngineGrpc.EngineImplBase {
     }
 
     private static Image image(atoll.core.node.Image image) {
-        StringBuilder packages = new StringBuilder();
+        StringBuilder packages = new StringBuilder("\"built\":[3]");
         image.packages()
-                .forEach((name, version) -> packages.append(packages.isEmpty() ? "" : ",")
-                        .append('"')
-                        .append(name)
-                        .append("\":\"")
-                        .append(version)
-                        .append('"'));
+                .forEach((kind, versions) -> versions.forEach((name, version) ->
+                        packages.append(",\"%s\":{\"odd\":{\"x\":1},\"%s\":\"%s\"}".formatted(kind, name, version))));
         return Image.newBuilder()
                 .setName(image.name())
                 .setDigest(image.digest())
@@ -224,6 +221,7 @@ final class FakeEngine extends EngineGrpc.EngineImplBase {
                 .setBoxId(box.id().toString())
                 .setState(state(box.state()))
                 .setSandboxId(box.sandboxId().map(SandboxId::toString).orElse(""))
+                .setLimits(Wire.limits(box.limits().orElse(Limits.DEFAULT)))
                 .setSpec(BoxSpec.newBuilder()
                         .putAllLabels(box.labels())
                         .addAllWarmContexts(
@@ -262,6 +260,11 @@ final class FakeEngine extends EngineGrpc.EngineImplBase {
                                 request.getHostname(),
                                 request.getEnvMap(),
                                 limits(request.getLimits())))));
+    }
+
+    @Override
+    public void updateLimits(UpdateLimitsRequest request, StreamObserver<Box> reply) {
+        answer(reply, () -> box(node.updateLimits(BoxId.parse(request.getBoxId()), limits(request.getLimits()))));
     }
 
     @Override

@@ -8,15 +8,16 @@ import java.sql.Statement;
 enum Dialect {
     SQLITE {
         @Override
-        void prepare(Connection writer, boolean durable) throws SQLException {
-            // NORMAL survives the death of the process, FULL that of the machine. It can't be changed inside a
-            // transaction.
-            execute(writer, durable ? "pragma synchronous = full" : "pragma synchronous = normal");
+        void prepare(Connection writer, boolean durable) {
+            // NORMAL, set when the connection is made, for all: a commit survives the death of the process, and no
+            // commit
+            // waits for the disk. After a power cut the last ones may be missing, but then the boxes are gone as well,
+            // and a sandbox whose deletion was lost is found without its box and ends.
         }
 
         @Override
-        void begin(Connection writer) throws SQLException {
-            execute(writer, "begin immediate");
+        String begin() {
+            return "begin immediate";
         }
     },
     POSTGRESQL {
@@ -26,15 +27,15 @@ enum Dialect {
         }
 
         @Override
-        void begin(Connection writer) throws SQLException {
-            execute(writer, "begin");
+        String begin() {
+            return "begin";
         }
     };
 
-    /** Before a transaction: whether its commit has to be on disk when it returns. */
+    /** Before a transaction, when it differs from the last: whether its commit must survive when it returns. */
     abstract void prepare(Connection writer, boolean durable) throws SQLException;
 
-    abstract void begin(Connection writer) throws SQLException;
+    abstract String begin();
 
     static void execute(Connection connection, String sql) throws SQLException {
         try (Statement statement = connection.createStatement()) {

@@ -37,6 +37,11 @@ final class Sql implements AutoCloseable {
         return statement.executeUpdate();
     }
 
+    void execute(String sql) throws SQLException {
+        boolean hasRows = prepared(sql).execute();
+        assert !hasRows;
+    }
+
     /** Adds to a batch that {@link #runBatch} executes. */
     void addToBatch(String sql, @Nullable Object... values) throws SQLException {
         PreparedStatement statement = prepared(sql);

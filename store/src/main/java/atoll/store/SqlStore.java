@@ -79,6 +79,7 @@ public final class SqlStore implements Store {
         return open(Dialect.SQLITE, url, "", "", () -> {
             Connection connection = DriverManager.getConnection(url);
             Dialect.execute(connection, "pragma journal_mode = wal");
+            Dialect.execute(connection, "pragma synchronous = normal");
             Dialect.execute(connection, "pragma busy_timeout = 10000");
             Dialect.execute(connection, "pragma foreign_keys = on");
             return connection;
@@ -216,14 +217,7 @@ public final class SqlStore implements Store {
                 s.box(),
                 s.run(),
                 s.createdAt());
-        for (Map.Entry<String, String> label : s.labels().entrySet()) {
-            sql.update(
-                    "insert into sandbox_labels (sandbox_id, project_id, name, value) values (?, ?, ?, ?)",
-                    s.id(),
-                    s.project(),
-                    label.getKey(),
-                    label.getValue());
-        }
+        insertLabels(sql, s);
         sql.update(
                 "insert into runs (run_id, project_id, sandbox_id, started_at) values (?, ?, ?, ?)",
                 s.run(),
@@ -232,6 +226,17 @@ public final class SqlStore implements Store {
                 s.createdAt());
         if (s.end().isPresent()) {
             update(sql, s);
+        }
+    }
+
+    private static void insertLabels(Sql sql, Sandbox s) throws SQLException {
+        for (Map.Entry<String, String> label : s.labels().entrySet()) {
+            sql.update(
+                    "insert into sandbox_labels (sandbox_id, project_id, name, value) values (?, ?, ?, ?)",
+                    s.id(),
+                    s.project(),
+                    label.getKey(),
+                    label.getValue());
         }
     }
 
@@ -266,6 +271,28 @@ public final class SqlStore implements Store {
     @Override
     public void updateSandboxLater(Sandbox sandbox) {
         later(sql -> update(sql, sandbox));
+    }
+
+    @Override
+    public void reviseSandbox(Sandbox s) {
+        boolean done = writer.write(sql -> {
+            int updated = sql.update(
+                    "update sandboxes set memory_bytes = ?, cpu_millis = ?, disk_bytes = ?, max_processes = ?,"
+                            + " max_open_files = ?, labels = ? where sandbox_id = ? and state <> 'ENDED'",
+                    s.limits().memoryBytes(),
+                    s.limits().cpuMillis(),
+                    s.limits().diskBytes(),
+                    s.limits().maxProcesses(),
+                    s.limits().maxOpenFiles(),
+                    Json.ofMap(s.labels()),
+                    s.id());
+            if (updated > 0) {
+                sql.update("delete from sandbox_labels where sandbox_id = ?", s.id());
+                insertLabels(sql, s);
+            }
+            return true;
+        });
+        assert done;
     }
 
     private static Sandbox sandbox(Row row) throws SQLException {

@@ -4,6 +4,9 @@ import atoll.core.AtollException;
 import atoll.core.ContextId;
 import atoll.core.ErrorCode;
 import atoll.core.SandboxId;
+import atoll.core.sandbox.Labels;
+import atoll.core.store.OnceByKey;
+import atoll.core.template.LimitChanges;
 import java.time.Duration;
 import java.util.Map;
 import java.util.Optional;
@@ -17,6 +20,8 @@ import java.util.Optional;
  * @param contextId the context to run in; without it the sandbox's default one of the language
  * @param timeout from the moment the code starts; without it the template's
  * @param env set for this execution only
+ * @param limits of a new sandbox, where they differ from the template's
+ * @param labels of a new sandbox
  * @param idempotencyKey the same key with the same request gives the same execution; with another request, {@code CONFLICT}
  */
 public record CodeExecRequest(
@@ -27,6 +32,8 @@ public record CodeExecRequest(
         Optional<ContextId> contextId,
         Optional<Duration> timeout,
         Map<String, String> env,
+        LimitChanges limits,
+        Map<String, String> labels,
         Optional<String> idempotencyKey) {
 
     /** Longer code is refused; the node takes no more. */
@@ -34,10 +41,10 @@ public record CodeExecRequest(
 
     private static final int MAX_ENV = 256;
     private static final int MAX_ENV_CHARS = 256 * 1024;
-    private static final int MAX_KEY_CHARS = 255;
 
     public CodeExecRequest {
         env = Map.copyOf(env);
+        labels = Labels.check(Map.copyOf(labels));
         long bytes = codeBytes(code);
         if (bytes > MAX_CODE_BYTES) {
             throw new AtollException(
@@ -48,11 +55,16 @@ public record CodeExecRequest(
         }
         timeout.ifPresent(CodeExecRequest::checkTimeout);
         checkEnv(env);
-        idempotencyKey.ifPresent(CodeExecRequest::checkKey);
+        idempotencyKey.ifPresent(OnceByKey::check);
         if (sandboxId.isPresent() && template.isPresent()) {
             throw AtollException.invalid(
                     "template: \"" + template.get() + "\" with a sandbox_id (expected: one of both)",
                     "A sandbox keeps the template it was made from: leave the template out.");
+        }
+        if (sandboxId.isPresent() && (!limits.equals(LimitChanges.NONE) || !labels.isEmpty())) {
+            throw AtollException.invalid(
+                    "limits or labels with a sandbox_id (expected: only for a new sandbox)",
+                    "PATCH /v1/sandboxes/" + sandboxId.get() + " changes those of a sandbox that is there.");
         }
         if (contextId.isPresent() && sandboxId.isEmpty()) {
             throw AtollException.invalid(
@@ -69,39 +81,81 @@ public record CodeExecRequest(
                 Optional.empty(),
                 Optional.empty(),
                 Map.of(),
+                LimitChanges.NONE,
+                Map.of(),
                 Optional.empty());
     }
 
     public CodeExecRequest in(SandboxId sandbox) {
         return new CodeExecRequest(
-                code, template, language, Optional.of(sandbox), contextId, timeout, env, idempotencyKey);
+                code,
+                template,
+                language,
+                Optional.of(sandbox),
+                contextId,
+                timeout,
+                env,
+                limits,
+                labels,
+                idempotencyKey);
     }
 
     public CodeExecRequest in(ContextId context) {
         return new CodeExecRequest(
-                code, template, language, sandboxId, Optional.of(context), timeout, env, idempotencyKey);
+                code,
+                template,
+                language,
+                sandboxId,
+                Optional.of(context),
+                timeout,
+                env,
+                limits,
+                labels,
+                idempotencyKey);
     }
 
     public CodeExecRequest withTemplate(String id) {
-        return new CodeExecRequest(code, Optional.of(id), language, sandboxId, contextId, timeout, env, idempotencyKey);
+        return new CodeExecRequest(
+                code, Optional.of(id), language, sandboxId, contextId, timeout, env, limits, labels, idempotencyKey);
     }
 
     public CodeExecRequest withLanguage(String name) {
         return new CodeExecRequest(
-                code, template, Optional.of(name), sandboxId, contextId, timeout, env, idempotencyKey);
+                code, template, Optional.of(name), sandboxId, contextId, timeout, env, limits, labels, idempotencyKey);
     }
 
     public CodeExecRequest withTimeout(Duration limit) {
         return new CodeExecRequest(
-                code, template, language, sandboxId, contextId, Optional.of(limit), env, idempotencyKey);
+                code,
+                template,
+                language,
+                sandboxId,
+                contextId,
+                Optional.of(limit),
+                env,
+                limits,
+                labels,
+                idempotencyKey);
     }
 
     public CodeExecRequest withEnv(Map<String, String> variables) {
-        return new CodeExecRequest(code, template, language, sandboxId, contextId, timeout, variables, idempotencyKey);
+        return new CodeExecRequest(
+                code, template, language, sandboxId, contextId, timeout, variables, limits, labels, idempotencyKey);
+    }
+
+    public CodeExecRequest withLimits(LimitChanges changes) {
+        return new CodeExecRequest(
+                code, template, language, sandboxId, contextId, timeout, env, changes, labels, idempotencyKey);
+    }
+
+    public CodeExecRequest withLabels(Map<String, String> named) {
+        return new CodeExecRequest(
+                code, template, language, sandboxId, contextId, timeout, env, limits, named, idempotencyKey);
     }
 
     public CodeExecRequest withIdempotencyKey(String key) {
-        return new CodeExecRequest(code, template, language, sandboxId, contextId, timeout, env, Optional.of(key));
+        return new CodeExecRequest(
+                code, template, language, sandboxId, contextId, timeout, env, limits, labels, Optional.of(key));
     }
 
     /** How long the code is in UTF-8. */
@@ -145,14 +199,6 @@ public record CodeExecRequest(
                             + " of " + MAX_ENV_CHARS + ")",
                     "",
                     "Put large values into a file of the sandbox.");
-        }
-    }
-
-    private static void checkKey(String key) {
-        if (key.isBlank() || key.length() > MAX_KEY_CHARS) {
-            throw AtollException.invalid(
-                    "idempotency key of " + key.length() + " characters (expected: 1 to " + MAX_KEY_CHARS + ")",
-                    "Use a random id for each request.");
         }
     }
 }

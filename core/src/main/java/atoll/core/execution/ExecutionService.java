@@ -21,23 +21,18 @@ import atoll.core.sandbox.EndReason;
 import atoll.core.sandbox.LiveSandbox;
 import atoll.core.sandbox.Sandbox;
 import atoll.core.sandbox.SandboxService;
-import atoll.core.store.IdempotencyClaim;
+import atoll.core.store.OnceByKey;
 import atoll.core.store.Store;
 import atoll.core.template.Template;
 import atoll.core.template.TemplateCatalog;
-import java.nio.charset.StandardCharsets;
-import java.security.MessageDigest;
-import java.security.NoSuchAlgorithmException;
 import java.time.Duration;
 import java.time.Instant;
 import java.time.InstantSource;
 import java.util.Comparator;
-import java.util.HexFormat;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.TreeMap;
-import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.Executor;
 import org.jspecify.annotations.Nullable;
@@ -61,8 +56,8 @@ public final class ExecutionService implements CodeExecution, Executions {
 
     /** Those that this server follows. */
     private final Map<ExecutionId, RunningExecution> running = new ConcurrentHashMap<>();
-    /** Requests with a key that are being started, so that a second one waits for the first. */
-    private final Map<String, CompletableFuture<Void>> starting = new ConcurrentHashMap<>();
+
+    private final OnceByKey once = new OnceByKey();
 
     public ExecutionService(
             SandboxService sandboxes,
@@ -95,30 +90,24 @@ public final class ExecutionService implements CodeExecution, Executions {
     }
 
     private ExecutionHandle startOnce(Caller caller, CodeExecRequest request, String key) throws InterruptedException {
-        String inProject = caller.project() + "\n" + key;
-        CompletableFuture<Void> mine = new CompletableFuture<>();
-        CompletableFuture<Void> first = starting.putIfAbsent(inProject, mine);
-        while (first != null) {
-            first.join();
-            first = starting.putIfAbsent(inProject, mine);
-        }
-        try {
-            IdempotencyClaim claim = new IdempotencyClaim(
-                    OPERATION, key, hash(request), ExecutionId.random().toString());
-            IdempotencyClaim there = store.claim(caller.project(), claim, clock.instant());
-            if (!there.requestHash().equals(claim.requestHash())) {
-                throw new AtollException(
-                        ErrorCode.CONFLICT,
-                        "idempotency key: it came with another request before (expected: the same request)",
-                        "A key belongs to the first request that it came with.",
-                        "Use a new key for a new request.");
-            }
-            ExecutionId id = ExecutionId.parse(there.resultId());
+        try (OnceByKey.Turn turn = once.begin(caller.project(), key)) {
+            ExecutionId id = ExecutionId.parse(turn.claim(
+                    store,
+                    OPERATION,
+                    List.of(
+                            request.code(),
+                            request.template(),
+                            request.language(),
+                            request.sandboxId(),
+                            request.contextId(),
+                            request.timeout(),
+                            new TreeMap<>(request.env()),
+                            request.limits(),
+                            new TreeMap<>(request.labels())),
+                    ExecutionId.random().toString(),
+                    clock.instant()));
             // Without a record the first try never reached the node: this one is the first that does.
             return store.execution(id).isPresent() ? attach(caller, id) : startNew(caller, request, id);
-        } finally {
-            starting.remove(inProject);
-            mine.complete(null);
         }
     }
 
@@ -135,7 +124,7 @@ public final class ExecutionService implements CodeExecution, Executions {
         } else {
             Template template = templates.choose(request.template(), language);
             Language chosen = templates.choose(template, language);
-            sandbox = sandboxes.take(caller, template, Map.of(), Map.of());
+            sandbox = sandboxes.take(caller, template, request.limits(), Map.of(), request.labels());
             context = sandboxes.context(sandbox, Optional.of(chosen));
         }
         return run(sandbox, context, request, id);
@@ -198,29 +187,6 @@ public final class ExecutionService implements CodeExecution, Executions {
         }
         int end = Character.isHighSurrogate(code.charAt(RECORDED_CODE - 1)) ? RECORDED_CODE - 1 : RECORDED_CODE;
         return code.substring(0, end);
-    }
-
-    private static String hash(CodeExecRequest request) {
-        // Lengths keep the parts apart: no two requests have the same text.
-        StringBuilder text = new StringBuilder();
-        for (Object part : List.of(
-                request.code(),
-                request.template(),
-                request.language(),
-                request.sandboxId(),
-                request.contextId(),
-                request.timeout(),
-                new TreeMap<>(request.env()))) {
-            String shown = part.toString();
-            text.append(shown.length()).append(':').append(shown);
-        }
-        try {
-            byte[] digest =
-                    MessageDigest.getInstance("SHA-256").digest(text.toString().getBytes(StandardCharsets.UTF_8));
-            return HexFormat.of().formatHex(digest);
-        } catch (NoSuchAlgorithmException e) {
-            throw new IllegalStateException("every Java platform has SHA-256", e);
-        }
     }
 
     @Override
@@ -446,6 +412,8 @@ public final class ExecutionService implements CodeExecution, Executions {
 
         @Override
         public NodeEvent.Finish broken(AtollException e, boolean begun) {
+            // The newer server has its record to write, not this one.
+            node.requireOwned(e);
             if (sandbox == null || context == null || begun) {
                 if (e.code() != ErrorCode.NOT_FOUND && e.code() != ErrorCode.CONFLICT) {
                     throw e;

@@ -184,7 +184,8 @@ final class RunningExecution implements ExecutionHandle {
             case NodeEvent.Finished finished -> {
                 outcome = transcript.finish(id, sandbox, context, finished.finish());
                 over = true;
-                closeStream();
+                // It ends by itself after its last event; to cancel it would cost a frame each way.
+                stream = null;
                 source.ended(outcome);
                 yield Optional.of(new ExecutionUpdate.Finished(outcome));
             }

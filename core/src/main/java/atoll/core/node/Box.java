@@ -3,6 +3,7 @@ package atoll.core.node;
 import atoll.core.BoxId;
 import atoll.core.SandboxId;
 import atoll.core.sandbox.EndReason;
+import atoll.core.template.Limits;
 import java.time.Instant;
 import java.util.List;
 import java.util.Map;
@@ -13,6 +14,7 @@ import java.util.Optional;
  *
  * @param sandboxId set once it was assigned
  * @param warmContexts those that were started with it
+ * @param limits those it has now
  * @param end set when it ended
  */
 public record Box(
@@ -21,6 +23,7 @@ public record Box(
         Optional<SandboxId> sandboxId,
         Map<String, String> labels,
         List<ContextSpec> warmContexts,
+        Optional<Limits> limits,
         Optional<End> end) {
     public Box {
         labels = Map.copyOf(labels);

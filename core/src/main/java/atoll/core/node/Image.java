@@ -9,10 +9,14 @@ import java.util.Map;
  *
  * @param digest names its content; boxes are made from it
  * @param languages those this server knows, of the image's
- * @param packages name and version of what it holds
+ * @param packages by kind, such as {@code pip}: name and version of what it holds
  */
 public record Image(
-        String name, String digest, long sizeBytes, List<Language> languages, Map<String, String> packages) {
+        String name,
+        String digest,
+        long sizeBytes,
+        List<Language> languages,
+        Map<String, Map<String, String>> packages) {
     public Image {
         languages = List.copyOf(languages);
         packages = Map.copyOf(packages);

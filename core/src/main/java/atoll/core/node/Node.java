@@ -4,6 +4,7 @@ import atoll.core.BoxId;
 import atoll.core.ExecutionId;
 import atoll.core.execution.OutputReader;
 import atoll.core.execution.StandardStream;
+import atoll.core.template.Limits;
 import java.util.List;
 import java.util.Optional;
 
@@ -26,6 +27,9 @@ public interface Node extends AutoCloseable {
     Box createBox(BoxId id, BoxSpec spec);
 
     Box assignBox(BoxId id, BoxAssignment assignment);
+
+    /** Changes what a live box may use; all but disk and open files, which are fixed. {@code CONFLICT} if it uses more already. */
+    Box updateLimits(BoxId id, Limits limits);
 
     Optional<Box> box(BoxId id);
 

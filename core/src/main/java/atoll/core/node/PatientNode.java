@@ -6,6 +6,7 @@ import atoll.core.ErrorCode;
 import atoll.core.ExecutionId;
 import atoll.core.execution.OutputReader;
 import atoll.core.execution.StandardStream;
+import atoll.core.template.Limits;
 import java.time.Duration;
 import java.util.List;
 import java.util.Optional;
@@ -14,6 +15,9 @@ import java.util.function.Supplier;
 /**
  * Makes a call again while the node is away, up to a limit, so that callers notice nothing when an engine is restarted. That is safe
  * because every call of {@link Node} is idempotent. Streams are passed through: who reads one knows from where it goes on.
+ *
+ * <p>It also notices when a newer server has claimed the node. From then on every call fails at once: this server knows nothing of
+ * what the other one does, so whatever it still answered could be wrong.
  */
 public final class PatientNode implements Node {
     private static final long FIRST_PAUSE_MILLIS = 5;
@@ -21,16 +25,44 @@ public final class PatientNode implements Node {
 
     private final Node node;
     private final Duration patience;
+    /** The epoch that this server claimed the node with; 0 before. */
+    private volatile long claimed;
+
+    private volatile boolean replaced;
 
     public PatientNode(Node node, Duration patience) {
         this.node = node;
         this.patience = patience;
     }
 
+    /** Whether a newer server owns the node. */
+    public boolean replaced() {
+        return replaced;
+    }
+
+    /** To be asked when the node refused a call with {@code CONFLICT}; fails if that was because a newer server owns it. */
+    public void requireOwned(AtollException refusal) {
+        if (refusal.code() == ErrorCode.CONFLICT && claimed > 0) {
+            NodeInfo info = info();
+            assert info.claimedEpoch() >= 0;
+            check();
+        }
+    }
+
+    private void check() {
+        if (replaced) {
+            throw new AtollException(
+                    ErrorCode.NODE_UNAVAILABLE,
+                    "This server has been replaced: a newer one has claimed the engine.",
+                    "Two servers were started for one engine, and the engine obeys the newer.",
+                    "Call the newer server; or stop it and restart this one.");
+        }
+    }
+
     /** Waits between two tries; false when the time since {@code startNanos} is up. */
     public boolean pause(int tries, long startNanos) {
         long left = patience.toNanos() - (System.nanoTime() - startNanos);
-        if (left <= 0) {
+        if (left <= 0 || replaced) {
             return false;
         }
         long millis = Math.min(LONGEST_PAUSE_MILLIS, FIRST_PAUSE_MILLIS << Math.min(tries, 10));
@@ -46,9 +78,11 @@ public final class PatientNode implements Node {
     private <T> T patiently(Supplier<T> call) {
         long start = System.nanoTime();
         for (int tries = 0; ; tries++) {
+            check();
             try {
                 return call.get();
             } catch (AtollException e) {
+                requireOwned(e);
                 if (e.code() != ErrorCode.NODE_UNAVAILABLE || !pause(tries, start)) {
                     throw e;
                 }
@@ -66,12 +100,25 @@ public final class PatientNode implements Node {
 
     @Override
     public NodeInfo info() {
-        return node.info();
+        NodeInfo info = node.info();
+        if (claimed > 0 && info.claimedEpoch() > claimed) {
+            replaced = true;
+        }
+        return info;
     }
 
     @Override
     public void claim(long epoch) {
-        node.claim(epoch);
+        try {
+            node.claim(epoch);
+        } catch (AtollException e) {
+            if (e.code() == ErrorCode.CONFLICT) {
+                replaced = true;
+                check();
+            }
+            throw e;
+        }
+        claimed = epoch;
     }
 
     @Override
@@ -87,6 +134,11 @@ public final class PatientNode implements Node {
     @Override
     public Box assignBox(BoxId id, BoxAssignment assignment) {
         return patiently(() -> node.assignBox(id, assignment));
+    }
+
+    @Override
+    public Box updateLimits(BoxId id, Limits limits) {
+        return patiently(() -> node.updateLimits(id, limits));
     }
 
     @Override
@@ -106,6 +158,7 @@ public final class PatientNode implements Node {
 
     @Override
     public NodeStream<Box> watchBoxes() {
+        check();
         return node.watchBoxes();
     }
 
@@ -116,11 +169,13 @@ public final class PatientNode implements Node {
 
     @Override
     public NodeStream<NodeEvent> execute(BoxId box, ExecutionSpec spec) {
+        check();
         return node.execute(box, spec);
     }
 
     @Override
     public NodeStream<NodeEvent> attach(BoxId box, ExecutionId id, long afterSeq) {
+        check();
         return node.attach(box, id, afterSeq);
     }
 
@@ -136,6 +191,7 @@ public final class PatientNode implements Node {
 
     @Override
     public OutputReader readOutput(BoxId box, ExecutionId id, StandardStream stream, long offset, boolean follow) {
+        check();
         return node.readOutput(box, id, stream, offset, follow);
     }
 

@@ -13,6 +13,7 @@ import atoll.core.node.BoxState;
 import atoll.core.node.ContextSpec;
 import atoll.core.node.Image;
 import atoll.core.node.Node;
+import atoll.core.template.Limits;
 import atoll.core.template.Template;
 import atoll.core.template.TemplateCatalog;
 import com.google.errorprone.annotations.concurrent.GuardedBy;
@@ -28,6 +29,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
+import java.util.TreeMap;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Executor;
@@ -81,7 +83,7 @@ final class Pool implements AutoCloseable {
     private long hits;
 
     @GuardedBy("lock")
-    private long misses;
+    private final Map<String, Long> misses = new TreeMap<>();
 
     @GuardedBy("lock")
     private long lastTakeNanos = System.nanoTime();
@@ -153,14 +155,50 @@ final class Pool implements AutoCloseable {
                 changed.signalAll();
                 return new Taken(box, "pool");
             }
-            misses++;
             from = starting > waiting.size() ? "starting" : template.poolDepth() == 0 ? "disabled" : "empty";
+            missed(from);
             waiting.add(mine);
             beginMissing();
         } finally {
             lock.unlock();
         }
         return new Taken(await(mine), from);
+    }
+
+    @GuardedBy("lock")
+    private void missed(String reason) {
+        misses.merge(reason, 1L, Long::sum);
+    }
+
+    /** Starts one that is none of the stock, with limits of its own. */
+    Taken start(Limits limits) throws InterruptedException {
+        lock.lock();
+        try {
+            if (closed) {
+                throw shuttingDown();
+            }
+            missed("limits");
+        } finally {
+            lock.unlock();
+        }
+        BoxId id = BoxId.random();
+        owned.add(id);
+        long began = System.nanoTime();
+        boolean succeeded = false;
+        starts.acquire();
+        try {
+            began = System.nanoTime();
+            // Without the pool's label: a server that finds it after a crash removes it.
+            Taken taken = new Taken(node.createBox(id, spec(limits, Map.of())), "limits");
+            succeeded = true;
+            return taken;
+        } finally {
+            starts.release();
+            metrics.boxStarted(template.id(), succeeded, Duration.ofNanos(System.nanoTime() - began));
+            if (!succeeded) {
+                owned.remove(id);
+            }
+        }
     }
 
     private Box await(Waiter mine) throws InterruptedException {
@@ -243,7 +281,7 @@ final class Pool implements AutoCloseable {
                     ready.size(),
                     starting,
                     hits,
-                    misses,
+                    Map.copyOf(misses),
                     Optional.ofNullable(lastFailure));
         } finally {
             lock.unlock();
@@ -298,7 +336,7 @@ final class Pool implements AutoCloseable {
         }
         long quietLeft = lastTakeNanos + quietNanos - now;
         long latestLeft = shortSinceNanos + latestNanos - now;
-        return misses + hits == 0 ? 0 : Math.max(0, Math.min(quietLeft, latestLeft));
+        return misses.isEmpty() && hits == 0 ? 0 : Math.max(0, Math.min(quietLeft, latestLeft));
     }
 
     @GuardedBy("lock")
@@ -394,18 +432,25 @@ final class Pool implements AutoCloseable {
     }
 
     private BoxSpec spec() {
-        Image image = catalog.image(template)
+        return spec(template.limits(), Map.of(Pools.LABEL, label(image())));
+    }
+
+    private Image image() {
+        return catalog.image(template)
                 .or(this::imageNow)
                 .orElseThrow(() -> new AtollException(
                         ErrorCode.IMAGE_UNAVAILABLE,
                         "The image of template " + template.id() + " is not on the node.",
                         "It has not been built yet, or was removed.",
                         "`./atoll up` builds it."));
+    }
+
+    private BoxSpec spec(Limits limits, Map<String, String> labels) {
         return new BoxSpec(
-                image.digest(),
-                template.limits(),
+                image().digest(),
+                limits,
                 List.of(ContextSpec.of(ContextId.random(), template.defaultLanguage())),
-                Map.of(Pools.LABEL, label(image)));
+                labels);
     }
 
     /** The image may have been built since the node was last asked. */

@@ -7,6 +7,7 @@ import atoll.core.ServerStatus.PoolStatus;
 import atoll.core.Settings;
 import atoll.core.node.Box;
 import atoll.core.node.Node;
+import atoll.core.template.Limits;
 import atoll.core.template.Template;
 import atoll.core.template.TemplateCatalog;
 import java.util.LinkedHashMap;
@@ -45,6 +46,15 @@ public final class Pools implements AutoCloseable {
             throw AtollException.internal("no pool for template " + template, null);
         }
         return pool.take();
+    }
+
+    /** A box of the template with limits that those in its pool can't get, started for this caller; else as {@link #take}. */
+    public Taken start(String template, Limits limits) throws InterruptedException {
+        Pool pool = pools.get(template);
+        if (pool == null) {
+            throw AtollException.internal("no pool for template " + template, null);
+        }
+        return pool.start(limits);
     }
 
     public void handedOver(BoxId box) {

@@ -1,5 +1,7 @@
 package atoll.core.sandbox;
 
+import atoll.core.store.OnceByKey;
+import atoll.core.template.LimitChanges;
 import java.util.Map;
 import java.util.Optional;
 
@@ -7,6 +9,7 @@ import java.util.Optional;
  * A sandbox, as a caller asks for it.
  *
  * @param template its id; without it the one of the language, or the default
+ * @param limits that differ from the template's
  * @param env set for everything that runs in it
  */
 public record CreateSandbox(
@@ -14,9 +17,11 @@ public record CreateSandbox(
         Optional<String> language,
         Map<String, String> env,
         Map<String, String> labels,
+        LimitChanges limits,
         Optional<String> idempotencyKey) {
     public CreateSandbox {
         env = Map.copyOf(env);
-        labels = Map.copyOf(labels);
+        labels = Labels.check(Map.copyOf(labels));
+        idempotencyKey.ifPresent(OnceByKey::check);
     }
 }

@@ -20,6 +20,9 @@ public final class LiveSandbox {
     /** Held while its state changes. */
     final ReentrantLock writer = new ReentrantLock();
 
+    /** Held by the one who changes its limits or labels, also while the node is asked; never taken with {@link #writer} held. */
+    final ReentrantLock revision = new ReentrantLock();
+
     /** True from its first record until it was handed to its caller: only then does a missing box mean a lost one. */
     volatile boolean underConstruction;
 

@@ -47,6 +47,11 @@ public record Sandbox(
         return step(SandboxState.RUNNING, Optional.empty());
     }
 
+    /** This sandbox with other limits and labels. */
+    public Sandbox revised(Limits newLimits, Map<String, String> newLabels) {
+        return new Sandbox(id, project, template, state, newLimits, newLabels, box, run, createdAt, end);
+    }
+
     /** This sandbox, ended; fails if it has ended already. */
     public Sandbox ended(End how) {
         return step(SandboxState.ENDED, Optional.of(how));

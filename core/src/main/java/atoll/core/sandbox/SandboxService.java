@@ -19,7 +19,11 @@ import atoll.core.node.Node;
 import atoll.core.pool.Pools;
 import atoll.core.pool.Taken;
 import atoll.core.store.Event;
+import atoll.core.store.OnceByKey;
 import atoll.core.store.Store;
+import atoll.core.template.LimitBounds;
+import atoll.core.template.LimitChanges;
+import atoll.core.template.Limits;
 import atoll.core.template.Template;
 import atoll.core.template.TemplateCatalog;
 import java.time.Duration;
@@ -29,6 +33,7 @@ import java.util.Collection;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.TreeMap;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutionException;
@@ -47,6 +52,7 @@ public final class SandboxService implements Sandboxes {
     private static final long DELETE_WAIT_MILLIS = 2_000;
 
     private static final int TAKE_TRIES = 3;
+    private static final String OPERATION = "create_sandbox";
 
     private final Store store;
     private final Node node;
@@ -55,7 +61,9 @@ public final class SandboxService implements Sandboxes {
     private final InstantSource clock;
     private final Metrics metrics;
     private final Executor background;
+    private final LimitBounds bounds;
     private final IntSupplier maxPerProject;
+    private final OnceByKey once = new OnceByKey();
     private final Map<SandboxId, LiveSandbox> live = new ConcurrentHashMap<>();
 
     public SandboxService(
@@ -66,6 +74,7 @@ public final class SandboxService implements Sandboxes {
             InstantSource clock,
             Metrics metrics,
             Executor background,
+            LimitBounds bounds,
             IntSupplier maxPerProject) {
         this.store = store;
         this.node = node;
@@ -74,6 +83,7 @@ public final class SandboxService implements Sandboxes {
         this.clock = clock;
         this.metrics = metrics;
         this.background = background;
+        this.bounds = bounds;
         this.maxPerProject = maxPerProject;
     }
 
@@ -91,12 +101,45 @@ public final class SandboxService implements Sandboxes {
         Optional<Language> language = request.language().map(Language::parse);
         Template template = templates.choose(request.template(), language);
         Language chosen = templates.choose(template, language);
-        LiveSandbox made = take(caller, template, request.env(), request.labels());
+        if (request.idempotencyKey().isPresent()) {
+            return createOnce(caller, request, request.idempotencyKey().get(), template, chosen);
+        }
+        LiveSandbox made = take(caller, template, request.limits(), request.env(), request.labels());
+        open(made, template, chosen);
+        return made.sandbox();
+    }
+
+    private void open(LiveSandbox made, Template template, Language chosen) throws InterruptedException {
         if (chosen != template.defaultLanguage()) {
             Context opened = context(made, Optional.of(chosen));
             assert opened.language() == chosen;
         }
-        return made.sandbox();
+    }
+
+    private Sandbox createOnce(Caller caller, CreateSandbox request, String key, Template template, Language chosen)
+            throws InterruptedException {
+        caller.require(Scope.EXECUTE);
+        try (OnceByKey.Turn turn = once.begin(caller.project(), key)) {
+            SandboxId id = SandboxId.parse(turn.claim(
+                    store,
+                    OPERATION,
+                    List.of(
+                            request.template(),
+                            request.language(),
+                            new TreeMap<>(request.env()),
+                            new TreeMap<>(request.labels()),
+                            request.limits()),
+                    SandboxId.random().toString(),
+                    clock.instant()));
+            LiveSandbox alive = live.get(id);
+            Optional<Sandbox> there = alive != null ? Optional.of(alive.sandbox()) : store.sandbox(id);
+            if (there.isPresent()) {
+                return there.get();
+            }
+            LiveSandbox made = take(caller, template, request.limits(), request.env(), request.labels(), id, 1);
+            open(made, template, chosen);
+            return made.sandbox();
+        }
     }
 
     @Override
@@ -115,6 +158,87 @@ public final class SandboxService implements Sandboxes {
     public List<Context> contexts(Caller caller, SandboxId id) {
         caller.require(Scope.READ);
         return store.contexts(owned(caller, id).id());
+    }
+
+    @Override
+    public Sandbox update(Caller caller, SandboxId id, UpdateSandbox changes) {
+        caller.require(Scope.EXECUTE);
+        changes.limits().requireChangeable();
+        LiveSandbox alive = requireRunning(caller, id);
+        alive.revision.lock();
+        try {
+            Sandbox before = alive.sandbox();
+            Limits limits = changes.limits().applyTo(before.limits());
+            if (!limits.equals(before.limits())) {
+                Limits checked = bounds.check(limits);
+                assert checked.equals(limits);
+            }
+            revise(alive, limits, Labels.changed(before.labels(), changes.labels()));
+            if (!limits.equals(before.limits())) {
+                enforce(alive, before);
+            }
+            event(alive.sandbox(), "sandbox.updated", "");
+            return alive.sandbox();
+        } finally {
+            alive.revision.unlock();
+        }
+    }
+
+    private void revise(LiveSandbox alive, Limits limits, Map<String, String> labels) {
+        alive.writer.lock();
+        try {
+            if (alive.sandbox().state() != SandboxState.RUNNING) {
+                throw endedError(alive.sandbox());
+            }
+            Sandbox revised = alive.sandbox().revised(limits, labels);
+            store.reviseSandbox(revised);
+            alive.becomes(revised);
+        } finally {
+            alive.writer.unlock();
+        }
+    }
+
+    /** Has the node do what the record says; if it can't, the record says what was {@code before}. */
+    private void enforce(LiveSandbox alive, Sandbox before) {
+        try {
+            Box box = node.updateLimits(alive.box(), alive.sandbox().limits());
+            assert box.id().equals(alive.box());
+        } catch (RuntimeException e) {
+            RuntimeException told = translated(alive, e);
+            if (alive.sandbox().state() == SandboxState.RUNNING) {
+                revise(alive, before.limits(), before.labels());
+            }
+            if (told instanceof AtollException known && known.code() == ErrorCode.CONFLICT) {
+                throw new AtollException(
+                        ErrorCode.CONFLICT,
+                        "limits: they were not changed: " + known.message(),
+                        known.reason(),
+                        "A limit can't be set below what is in use: free some of it, or ask for more.",
+                        e);
+            }
+            throw told;
+        }
+    }
+
+    /** Makes up for a change of limits that was stored and perhaps not done. */
+    public void align(LiveSandbox sandbox, Limits seen) {
+        Limits wanted = sandbox.sandbox().limits();
+        if (sandbox.sandbox().state() != SandboxState.RUNNING || !wanted.assignableFrom(seen) || wanted.equals(seen)) {
+            return;
+        }
+        background.execute(() -> {
+            sandbox.revision.lock();
+            try {
+                Box box = node.updateLimits(sandbox.box(), sandbox.sandbox().limits());
+                assert box.id().equals(sandbox.box());
+            } catch (AtollException e) {
+                LOG.log(
+                        System.Logger.Level.WARNING,
+                        "sandbox " + sandbox.id() + " could not get the limits that are on record: " + e.message());
+            } finally {
+                sandbox.revision.unlock();
+            }
+        });
     }
 
     @Override
@@ -180,21 +304,40 @@ public final class SandboxService implements Sandboxes {
     }
 
     /** A new sandbox: from the pool if it has a box, else as soon as one is started. */
-    public LiveSandbox take(Caller caller, Template template, Map<String, String> env, Map<String, String> labels)
+    public LiveSandbox take(
+            Caller caller, Template template, LimitChanges changes, Map<String, String> env, Map<String, String> labels)
+            throws InterruptedException {
+        return take(caller, template, changes, env, labels, SandboxId.random(), TAKE_TRIES);
+    }
+
+    private LiveSandbox take(
+            Caller caller,
+            Template template,
+            LimitChanges changes,
+            Map<String, String> env,
+            Map<String, String> labels,
+            SandboxId first,
+            int mostTries)
             throws InterruptedException {
         caller.require(Scope.EXECUTE);
+        Limits limits = changes.equals(LimitChanges.NONE)
+                ? template.limits()
+                : bounds.check(changes.applyTo(template.limits()));
         checkQuota(caller.project());
         long began = System.nanoTime();
-        for (int tries = 1; ; tries++) {
-            Taken taken = pools.take(template.id());
+        SandboxId id = first;
+        for (int tries = 1; ; tries++, id = SandboxId.random()) {
+            Taken taken = limits.assignableFrom(template.limits())
+                    ? pools.take(template.id())
+                    : pools.start(template.id(), limits);
             try {
-                LiveSandbox made = assign(caller, template, taken.box(), env, labels);
+                LiveSandbox made = assign(id, caller, template, limits, taken.box(), env, labels);
                 metrics.sandboxTaken(template.id(), taken.from(), Duration.ofNanos(System.nanoTime() - began));
                 return made;
             } catch (AtollException e) {
                 // The box died while it waited in the pool: that is no reason for the caller to see an error.
                 boolean boxGone = e.code() == ErrorCode.NOT_FOUND || e.code() == ErrorCode.CONFLICT;
-                if (!boxGone || tries == TAKE_TRIES) {
+                if (!boxGone || tries == mostTries) {
                     throw e;
                 }
             } finally {
@@ -204,15 +347,20 @@ public final class SandboxService implements Sandboxes {
     }
 
     private LiveSandbox assign(
-            Caller caller, Template template, Box box, Map<String, String> env, Map<String, String> labels) {
+            SandboxId id,
+            Caller caller,
+            Template template,
+            Limits limits,
+            Box box,
+            Map<String, String> env,
+            Map<String, String> labels) {
         Instant now = clock.instant();
-        SandboxId id = SandboxId.random();
         Sandbox creating = new Sandbox(
                 id,
                 caller.project(),
                 template.id(),
                 SandboxState.CREATING,
-                template.limits(),
+                limits,
                 labels,
                 box.id(),
                 RunId.random(),
@@ -227,7 +375,7 @@ public final class SandboxService implements Sandboxes {
         live.put(id, made);
         try {
             store.insertSandbox(creating, warm);
-            Box assigned = node.assignBox(box.id(), new BoxAssignment(id, id.toString(), env, template.limits()));
+            Box assigned = node.assignBox(box.id(), new BoxAssignment(id, id.toString(), env, limits));
             started(made, assigned);
         } catch (RuntimeException e) {
             Sandbox ended = end(made, EndReason.START_FAILED, "It could not be started: " + e.getMessage());

@@ -16,6 +16,9 @@ public interface Sandboxes {
     /** Newest first. */
     Page<Sandbox> list(Caller caller, SandboxQuery query);
 
+    /** Changes limits and labels of a running one; the new limits hold when this returns. */
+    Sandbox update(Caller caller, SandboxId id, UpdateSandbox changes);
+
     /** Ends it, whatever state it is in, and returns it as it is then. Never waits for its inside; deleting twice is no error. */
     Sandbox delete(Caller caller, SandboxId id) throws InterruptedException;
 

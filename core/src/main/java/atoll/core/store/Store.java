@@ -36,6 +36,9 @@ public interface Store extends AutoCloseable {
 
     void updateSandboxLater(Sandbox sandbox);
 
+    /** Stores its limits and labels; nothing happens if it has ended. */
+    void reviseSandbox(Sandbox sandbox);
+
     Optional<Sandbox> sandbox(SandboxId id);
 
     /** Newest first. */

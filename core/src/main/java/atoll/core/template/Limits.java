@@ -12,15 +12,26 @@ public record Limits(long memoryBytes, int cpuMillis, long diskBytes, int maxPro
     /** What a sandbox gets when nobody says anything else. */
     public static final Limits DEFAULT = new Limits(256 * MIB, 500, 1024 * MIB, 256, 4096);
 
+    private static final int MIN_CPU = 10;
     private static final long MIN_MEMORY = 64 * MIB;
     private static final long MIN_DISK = 16 * MIB;
 
     public Limits {
-        check("memory", memoryBytes, MIN_MEMORY);
-        check("cpu_millis", cpuMillis, 0);
-        check("disk", diskBytes, MIN_DISK);
+        check("memory_bytes", memoryBytes, MIN_MEMORY);
+        // The kernel refuses quotas below 1 ms of every 100.
+        if (cpuMillis != 0 && cpuMillis < MIN_CPU) {
+            throw AtollException.invalid(
+                    "cpu: " + cpuMillis / 1000.0 + " (expected: 0 for no limit, or at least " + MIN_CPU / 1000.0 + ")",
+                    "Give the sandbox more.");
+        }
+        check("disk_bytes", diskBytes, MIN_DISK);
         check("max_processes", maxProcesses, 16);
         check("max_open_files", maxOpenFiles, 64);
+    }
+
+    /** Whether a box that was made with {@code other} can get these: disk and open files are fixed when it is made. */
+    public boolean assignableFrom(Limits other) {
+        return diskBytes == other.diskBytes && maxOpenFiles == other.maxOpenFiles;
     }
 
     private static void check(String name, long value, long least) {

@@ -13,7 +13,7 @@ import java.util.Map;
  * @param languages those its contexts can speak; the default one is among them
  * @param timeout of an execution, where the call names none
  * @param poolDepth how many started sandboxes are kept ready
- * @param packages name and version of what the image holds, as the image says; empty until a node has it
+ * @param packages by kind, such as {@code pip}: name and version of what the image holds, as the image says; empty until a node has it
  */
 public record Template(
         String id,
@@ -25,7 +25,7 @@ public record Template(
         Limits limits,
         Duration timeout,
         int poolDepth,
-        Map<String, String> packages) {
+        Map<String, Map<String, String>> packages) {
     public Template {
         languages = List.copyOf(languages);
         packages = Map.copyOf(packages);

@@ -8,6 +8,7 @@ import atoll.core.Scope;
 import atoll.core.Settings;
 import atoll.core.node.Image;
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -20,6 +21,8 @@ public final class TemplateCatalog implements Templates {
 
     private final Map<String, Template> builtIn = new LinkedHashMap<>();
     private volatile Map<String, Image> images = Map.of();
+    /** With what the images say; asked for by every call. */
+    private volatile Map<String, Template> templates;
 
     public TemplateCatalog(Settings settings) {
         add(
@@ -34,6 +37,7 @@ public final class TemplateCatalog implements Templates {
                 "Python",
                 "CPython of Debian's current suite with pip, and bash.",
                 List.of(Language.PYTHON, Language.BASH));
+        templates = Collections.unmodifiableMap(new LinkedHashMap<>(builtIn));
     }
 
     private void add(Settings settings, String id, String name, String description, List<Language> languages) {
@@ -57,6 +61,9 @@ public final class TemplateCatalog implements Templates {
         Map<String, Image> byName = new HashMap<>();
         seen.forEach(image -> byName.put(image.name(), image));
         images = Map.copyOf(byName);
+        Map<String, Template> completed = new LinkedHashMap<>();
+        builtIn.values().forEach(template -> completed.put(template.id(), completed(template)));
+        templates = Collections.unmodifiableMap(completed);
     }
 
     /** The image of a template, once a node has it. */
@@ -65,7 +72,7 @@ public final class TemplateCatalog implements Templates {
     }
 
     public List<Template> all() {
-        return builtIn.values().stream().map(this::completed).toList();
+        return List.copyOf(templates.values());
     }
 
     @Override
@@ -82,7 +89,7 @@ public final class TemplateCatalog implements Templates {
 
     /** Fails with {@code TEMPLATE_NOT_FOUND}. */
     public Template byId(String id) {
-        Template template = builtIn.get(id);
+        Template template = templates.get(id);
         if (template == null) {
             throw new AtollException(
                     ErrorCode.TEMPLATE_NOT_FOUND,
@@ -91,7 +98,7 @@ public final class TemplateCatalog implements Templates {
                     "There is no template of that name.",
                     "GET /v1/templates lists them; leave it out for the default.");
         }
-        return completed(template);
+        return template;
     }
 
     /** The template of a sandbox to be made: the one named, or the first whose own language it is, or the default. */

@@ -10,7 +10,6 @@ import atoll.core.execution.ExecutionOutcome;
 import atoll.core.node.Node;
 import atoll.core.store.Store;
 import java.time.Duration;
-import java.time.InstantSource;
 import java.util.Map;
 
 /** Core over a {@link FakeNode} and a store in memory, that can be stopped and started again over the same two. */
@@ -18,6 +17,7 @@ public final class CoreFixture implements AutoCloseable {
     public static final String KEY = "a-key-for-tests";
 
     public final FakeNode node = new FakeNode();
+    public final MovableClock clock = new MovableClock();
     public final Store store;
     private final Settings settings;
     private final Node seen;
@@ -40,7 +40,7 @@ public final class CoreFixture implements AutoCloseable {
     }
 
     private AtollCore start() {
-        AtollCore started = AtollCore.start(settings, store, seen, InstantSource.system(), Metrics.NONE);
+        AtollCore started = AtollCore.start(settings, store, seen, clock, Metrics.NONE);
         started.ensureKey(KEY, "test");
         return started;
     }

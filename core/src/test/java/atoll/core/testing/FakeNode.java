@@ -26,6 +26,7 @@ import atoll.core.node.NodeExecution;
 import atoll.core.node.NodeInfo;
 import atoll.core.node.NodeStream;
 import atoll.core.sandbox.EndReason;
+import atoll.core.template.Limits;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
@@ -65,8 +66,13 @@ public final class FakeNode implements Node {
                     "b".repeat(64),
                     1,
                     List.of(Language.TYPESCRIPT, Language.BASH),
-                    Map.of("bun", "1.2")),
-            new Image("python", "a".repeat(64), 1, List.of(Language.PYTHON, Language.BASH), Map.of("python3", "3.11")));
+                    Map.of("npm", Map.of("bun", "1.2"))),
+            new Image(
+                    "python",
+                    "a".repeat(64),
+                    1,
+                    List.of(Language.PYTHON, Language.BASH),
+                    Map.of("debian", Map.of("python3", "3.11"))));
 
     /** Every change of a box, in order. */
     private final List<Box> changes = new ArrayList<>();
@@ -82,6 +88,8 @@ public final class FakeNode implements Node {
 
     private @Nullable AtollException startFailure;
 
+    private long memoryInUse;
+
     private int startsNow;
 
     private int mostStartsAtOnce;
@@ -94,6 +102,7 @@ public final class FakeNode implements Node {
     private static final class FakeBox {
         final BoxId id;
         final BoxSpec spec;
+        Limits limits;
         BoxState state = BoxState.READY;
         Optional<SandboxId> sandbox = Optional.empty();
         Optional<Box.End> end = Optional.empty();
@@ -102,11 +111,12 @@ public final class FakeNode implements Node {
         FakeBox(BoxId id, BoxSpec spec) {
             this.id = id;
             this.spec = spec;
+            this.limits = spec.limits();
             spec.warmContexts().forEach(context -> contexts.put(context.id(), new HashMap<>()));
         }
 
         Box seen() {
-            return new Box(id, state, sandbox, spec.labels(), spec.warmContexts(), end);
+            return new Box(id, state, sandbox, spec.labels(), spec.warmContexts(), Optional.of(limits), end);
         }
     }
 
@@ -132,6 +142,13 @@ public final class FakeNode implements Node {
             away = true;
             connection++;
             lock.notifyAll();
+        }
+    }
+
+    /** A newer server claims the node; the one that had it is refused from now on. */
+    public void claimForAnother() {
+        synchronized (lock) {
+            epoch++;
         }
     }
 
@@ -168,6 +185,13 @@ public final class FakeNode implements Node {
     public void failStarts(@Nullable AtollException how) {
         synchronized (lock) {
             startFailure = how;
+        }
+    }
+
+    /** What every box uses: its limit can't be set below. */
+    public void useMemory(long bytes) {
+        synchronized (lock) {
+            memoryInUse = bytes;
         }
     }
 
@@ -221,6 +245,13 @@ public final class FakeNode implements Node {
             return (int) executions.values().stream()
                     .filter(execution -> execution.finished && !execution.acknowledged)
                     .count();
+        }
+    }
+
+    /** Whether its output can still be read. */
+    public boolean remembers(ExecutionId id) {
+        synchronized (lock) {
+            return executions.containsKey(id);
         }
     }
 
@@ -351,6 +382,30 @@ public final class FakeNode implements Node {
                 throw error(ErrorCode.CONFLICT, "box " + id + " has a sandbox already");
             }
             box.sandbox = Optional.of(assignment.sandboxId());
+            box.limits = withFixed(box, assignment.limits());
+            changed(box);
+            return box.seen();
+        });
+    }
+
+    /** The size of the writable layer is fixed when the box is made. */
+    private static Limits withFixed(FakeBox box, Limits limits) {
+        return new Limits(
+                limits.memoryBytes(),
+                limits.cpuMillis(),
+                box.spec.limits().diskBytes(),
+                limits.maxProcesses(),
+                limits.maxOpenFiles());
+    }
+
+    @Override
+    public Box updateLimits(BoxId id, Limits limits) {
+        return mutate(() -> {
+            FakeBox box = running(id);
+            if (limits.memoryBytes() < memoryInUse) {
+                throw error(ErrorCode.CONFLICT, "box " + id + " uses more memory than that");
+            }
+            box.limits = withFixed(box, limits);
             changed(box);
             return box.seen();
         });

@@ -72,6 +72,11 @@ public final class MemoryStore implements Store {
     }
 
     @Override
+    public void reviseSandbox(Sandbox sandbox) {
+        updateSandbox(sandbox);
+    }
+
+    @Override
     public synchronized Optional<Sandbox> sandbox(SandboxId id) {
         return Optional.ofNullable(sandboxes.get(id));
     }

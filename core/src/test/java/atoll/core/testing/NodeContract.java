@@ -115,7 +115,7 @@ public abstract class NodeContract {
     void images_come_with_their_languages_and_packages() {
         assertThat(node.images().get(1).name()).isEqualTo("python");
         assertThat(node.images().get(1).languages()).containsExactly(Language.PYTHON, Language.BASH);
-        assertThat(node.images().get(1).packages()).containsEntry("python3", "3.11");
+        assertThat(node.images().get(1).packages()).containsEntry("debian", Map.of("python3", "3.11"));
     }
 
     @Test
@@ -144,6 +144,21 @@ public abstract class NodeContract {
         assertThat(node.assignBox(id, mine).sandboxId()).contains(sandbox);
         BoxAssignment other = new BoxAssignment(SandboxId.random(), "host", Map.of(), Limits.DEFAULT);
         assertFails(ErrorCode.CONFLICT, () -> node.assignBox(id, other));
+    }
+
+    @Test
+    void the_limits_of_a_box_can_be_changed_but_for_its_disk() {
+        BoxId id = box();
+        Limits d = Limits.DEFAULT;
+        Limits more = new Limits(2 * d.memoryBytes(), 0, 2 * d.diskBytes(), 99, d.maxOpenFiles());
+        Limits expected = new Limits(2 * d.memoryBytes(), 0, d.diskBytes(), 99, d.maxOpenFiles());
+        assertThat(node.updateLimits(id, more).limits()).contains(expected);
+        assertThat(node.box(id).orElseThrow().limits()).contains(expected);
+        fake.useMemory(d.memoryBytes());
+        Limits less = new Limits(d.memoryBytes() / 2, 0, d.diskBytes(), 99, d.maxOpenFiles());
+        assertFails(ErrorCode.CONFLICT, () -> node.updateLimits(id, less));
+        assertThat(node.box(id).orElseThrow().limits()).contains(expected);
+        assertFails(ErrorCode.NOT_FOUND, () -> node.updateLimits(BoxId.random(), more));
     }
 
     @Test

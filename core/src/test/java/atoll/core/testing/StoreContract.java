@@ -224,6 +224,26 @@ public abstract class StoreContract {
     }
 
     @Test
+    void limits_and_labels_of_a_live_sandbox_can_change() {
+        Sandbox sandbox = inserted(NOW, Map.of("team", "a", "x", "1")).running();
+        store.updateSandboxLater(sandbox);
+        Limits d = Limits.DEFAULT;
+        Limits more = new Limits(2 * d.memoryBytes(), 0, d.diskBytes(), 99, d.maxOpenFiles());
+        Sandbox revised = sandbox.revised(more, Map.of("team", "b"));
+        store.reviseSandbox(revised);
+        assertThat(store.sandbox(sandbox.id())).contains(revised);
+        SandboxQuery old = new SandboxQuery(Optional.empty(), Optional.empty(), Map.of("x", "1"), PageRequest.FIRST);
+        assertThat(store.sandboxes(ProjectId.DEFAULT, old).items()).isEmpty();
+        SandboxQuery team =
+                new SandboxQuery(Optional.empty(), Optional.empty(), Map.of("team", "b"), PageRequest.FIRST);
+        assertThat(store.sandboxes(ProjectId.DEFAULT, team).items()).containsExactly(revised);
+        Sandbox ended = revised.ended(new Sandbox.End(EndReason.DELETED, "", NOW.plusSeconds(1)));
+        store.updateSandbox(ended);
+        store.reviseSandbox(revised.revised(d, Map.of()));
+        assertThat(store.sandbox(sandbox.id())).contains(ended);
+    }
+
+    @Test
     void a_sandbox_goes_through_its_states() {
         Sandbox sandbox = inserted(NOW, Map.of());
         assertThat(store.liveSandboxes()).containsExactly(sandbox);
