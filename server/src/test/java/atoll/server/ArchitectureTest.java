@@ -1,7 +1,7 @@
 package atoll.server;
 
-import static com.tngtech.archunit.library.dependencies.SlicesRuleDefinition.slices;
 import static com.tngtech.archunit.lang.syntax.ArchRuleDefinition.noClasses;
+import static com.tngtech.archunit.library.dependencies.SlicesRuleDefinition.slices;
 
 import com.tngtech.archunit.core.domain.JavaClasses;
 import com.tngtech.archunit.core.importer.ClassFileImporter;
@@ -10,8 +10,9 @@ import org.junit.jupiter.api.Test;
 
 /** Arrows point inwards: server -> api -> core, and http knows nobody. */
 class ArchitectureTest {
-    private static final JavaClasses CLASSES =
-            new ClassFileImporter().withImportOption(new ImportOption.DoNotIncludeTests()).importPackages("atoll");
+    private static final JavaClasses CLASSES = new ClassFileImporter()
+            .withImportOption(new ImportOption.DoNotIncludeTests())
+            .importPackages("atoll");
 
     @Test
     void api_sees_neither_store_nor_node_nor_server() {
@@ -20,7 +21,8 @@ class ArchitectureTest {
                 .resideInAPackage("atoll.api..")
                 .should()
                 .dependOnClassesThat()
-                .resideInAnyPackage("atoll.store..", "atoll.node..", "atoll.server..", "org.eclipse.jetty..", "io.grpc..")
+                .resideInAnyPackage(
+                        "atoll.store..", "atoll.node..", "atoll.server..", "org.eclipse.jetty..", "io.grpc..")
                 .check(CLASSES);
     }
 
@@ -53,7 +55,13 @@ class ArchitectureTest {
                 .resideInAPackage("atoll.core..")
                 .should()
                 .dependOnClassesThat()
-                .resideInAnyPackage("atoll.http..", "atoll.api..", "atoll.store..", "atoll.node..", "atoll.server..", "atoll.proto..")
+                .resideInAnyPackage(
+                        "atoll.http..",
+                        "atoll.api..",
+                        "atoll.store..",
+                        "atoll.node..",
+                        "atoll.server..",
+                        "atoll.proto..")
                 .check(CLASSES);
     }
 

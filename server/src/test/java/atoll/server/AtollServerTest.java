@@ -39,7 +39,8 @@ class AtollServerTest {
         String key;
         try (AtollServer server = AtollServer.start(options(data, 0))) {
             key = Files.readString(file).strip();
-            assertThat(PosixFilePermissions.toString(Files.getPosixFilePermissions(file))).isEqualTo("rw-------");
+            assertThat(PosixFilePermissions.toString(Files.getPosixFilePermissions(file)))
+                    .isEqualTo("rw-------");
             assertThat(get(server, "/v1/sandboxes", key).statusCode()).isEqualTo(200);
             assertThat(get(server, "/v1/sandboxes", key + "x").statusCode()).isEqualTo(401);
         }
@@ -74,8 +75,8 @@ class AtollServerTest {
 
     @Test
     void a_setting_that_is_not_known_is_said_in_one_line() throws IOException {
-        ServerOptions options = ServerOptions.read(
-                List.of("--data", data.toString(), "--port", "0", "--pool.deepness", "3"), Map.of());
+        ServerOptions options =
+                ServerOptions.read(List.of("--data", data.toString(), "--port", "0", "--pool.deepness", "3"), Map.of());
         assertThatThrownBy(() -> AtollServer.start(options))
                 .isInstanceOf(AtollServer.StartFailedException.class)
                 .hasMessageContaining("pool.deepness");
