@@ -78,7 +78,9 @@ func serve(meminfo string) error {
 	}
 	a := agent.New(meminfo)
 	defer a.Close()
-	err = frame.Serve(context.Background(), in, out, frame.GuestOptions{Key: key, Handler: a.Serve, OnReset: a.Reset})
+	err = frame.Serve(context.Background(), in, out, frame.GuestOptions{
+		Key: key, MaxMessage: agent.MaxMessage, Handler: a.Serve, OnReset: a.Reset,
+	})
 	if errors.Is(err, io.EOF) {
 		return nil
 	}

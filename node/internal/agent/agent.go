@@ -30,6 +30,8 @@ var Version = "dev"
 
 const (
 	maxCodeBytes = 16 << 20
+	// MaxMessage from the engine: the largest code, and 1 MiB for what else an execution says (its environment above all).
+	MaxMessage = maxCodeBytes + 1<<20
 	// Ids of executions that were acknowledged, kept so that a late second start does not run them twice.
 	rememberedIDs        = 512
 	defaultMaxProcesses  = 256

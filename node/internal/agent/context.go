@@ -354,12 +354,17 @@ func completed(done *kernelEvent) *execv1.Finished {
 	}
 	if done.Error != nil {
 		finished.Error = &execv1.ExecutionError{
-			Name:      strings.ToValidUTF8(done.Error.Name, "\uFFFD"),
-			Message:   strings.ToValidUTF8(done.Error.Message, "\uFFFD"),
-			Traceback: strings.ToValidUTF8(done.Error.Traceback, "\uFFFD"),
+			Name:      errorText(done.Error.Name),
+			Message:   errorText(done.Error.Message),
+			Traceback: errorText(done.Error.Traceback),
 		}
 	}
 	return finished
+}
+
+// errorText makes a kernel's text fit for a message: valid and bounded, whatever the kernel is.
+func errorText(text string) string {
+	return strings.ToValidUTF8(shorten(strings.ToValidUTF8(text, "\uFFFD"), maxErrorBytes), "")
 }
 
 // died reports a kernel that ended in the middle of a cell.

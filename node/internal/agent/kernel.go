@@ -2,15 +2,19 @@ package agent
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
+	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 
@@ -27,7 +31,11 @@ const (
 	// What is printed while no cell runs is read at this rate at most: it is nobody's output, and must not cost a CPU.
 	lateBytesPerSecond = 1 << 20
 	stderrTailBytes    = 2 << 10
-	eventBufferBytes   = 4 << 10
+	// A result is one message to the engine, which takes 9 MiB. Broken UTF-8, which grows when it is replaced, is replaced before.
+	maxResultBytes   = 8 << 20
+	maxMetadataBytes = 1 << 20
+	maxErrorBytes    = 1 << 20
+	eventBufferBytes = 4 << 10
 	// A daemon's output that comes so soon after the end of a cell may count as the next one's: it is chance which of them it meets.
 	freshlyDrained = 2 * time.Millisecond
 	// The largest that a process without privilege can make a pipe: so much may wait in it.
@@ -346,6 +354,9 @@ func (k *kernel) eachEvent(line, data []byte) (rest []byte, ok bool) {
 			line = nil
 		}
 		data = data[end+1:]
+		if !utf8.Valid(whole) {
+			whole = bytes.ToValidUTF8(whole, []byte("\uFFFD"))
+		}
 		event := &kernelEvent{}
 		if err := json.Unmarshal(whole, event); err != nil {
 			k.violation("sent what is not JSON: " + err.Error())
@@ -375,11 +386,12 @@ func (k *kernel) handle(event *kernelEvent) bool {
 		defer k.ioMu.Unlock()
 		if e := k.current; e != nil && e.spec.ExecutionId == event.ID {
 			k.drain() // what was printed before the value was shown comes before it
+			data, metadata, leftOut := fitResult(event.Data, event.Metadata)
 			e.result(&execv1.Result{
 				Main:           event.Main,
-				DataJson:       jsonText(event.Data),
-				MetadataJson:   jsonText(event.Metadata),
-				TruncatedBytes: event.Truncated,
+				DataJson:       jsonText(data),
+				MetadataJson:   jsonText(metadata),
+				TruncatedBytes: event.Truncated + leftOut,
 			})
 		}
 	case "done":
@@ -415,11 +427,49 @@ func (k *kernel) handle(event *kernelEvent) bool {
 	return true
 }
 
+// fitResult leaves out the largest representations of a value until the rest is no more than maxResultBytes, and says how many bytes
+// they were.
+func fitResult(data, metadata json.RawMessage) (json.RawMessage, json.RawMessage, uint64) {
+	leftOut := uint64(0)
+	if len(metadata) > maxMetadataBytes {
+		leftOut += uint64(len(metadata))
+		metadata = nil
+	}
+	if len(data) <= maxResultBytes-maxMetadataBytes {
+		return data, metadata, leftOut
+	}
+	var members map[string]json.RawMessage
+	if json.Unmarshal(data, &members) != nil {
+		return nil, metadata, leftOut + uint64(len(data))
+	}
+	size := 0
+	names := slices.SortedFunc(maps.Keys(members), func(a, b string) int {
+		return cmp.Or(cmp.Compare(len(members[a]), len(members[b])), cmp.Compare(a, b))
+	})
+	for _, name := range names {
+		// A character of a name takes at most six bytes in JSON.
+		cost := 6*len(name) + len(members[name]) + 4
+		if size+cost > maxResultBytes-maxMetadataBytes {
+			leftOut += uint64(len(members[name]))
+			delete(members, name)
+			continue
+		}
+		size += cost
+	}
+	var rest bytes.Buffer
+	encoder := json.NewEncoder(&rest)
+	encoder.SetEscapeHTML(false) // it would make what was measured longer
+	if err := encoder.Encode(members); err != nil {
+		return nil, metadata, leftOut + uint64(size)
+	}
+	return bytes.TrimSpace(rest.Bytes()), metadata, leftOut
+}
+
 func jsonText(raw json.RawMessage) string {
 	if len(raw) == 0 || bytes.Equal(raw, []byte("null")) {
 		return "{}"
 	}
-	return strings.ToValidUTF8(string(raw), "\uFFFD")
+	return string(raw)
 }
 
 func shorten(text string, limit int) string {

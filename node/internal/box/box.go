@@ -183,6 +183,9 @@ func (b *box) start() {
 		if err := b.removeAll(); err != nil {
 			b.logger.Error("what a failed start left is still there", "error", err)
 		}
+		// The agent answers before the contexts are ready: somebody may have started something in it already.
+		b.record.box.EndReason, b.record.box.EndDetail = enginev1.BoxEndReason_BOX_END_REASON_START_FAILED, clip(b.startErr.Error())
+		b.closeBooks()
 		b.leave()
 		return
 	}
@@ -237,7 +240,7 @@ func (b *box) tryStart() error {
 	}
 	b.group = group
 	pid, err := b.node.driver.Start(ctx, driver.Spec{
-		ID: b.id, Dir: b.dir, ImagePath: b.record.image.Path, AgentImagePath: b.node.config.AgentImage,
+		ID: b.id, Dir: b.dir, ImagePath: b.record.image.Path, AgentImagePath: b.node.config.AgentImage, CPUMillis: limits.GetCpuMillis(),
 		CgroupPath: b.group.Path(), DiskBytes: limits.GetDiskBytes(), ShmBytes: min(maxShm, limits.GetMemoryBytes()/4),
 		MaxOpenFiles: agentOpenFiles, Hostname: b.record.hostname,
 		AgentEnv: []string{"ATOLL_FRAME_KEY=" + hex.EncodeToString(b.key[:])},
@@ -366,6 +369,8 @@ func (b *box) openWarmContexts(ctx context.Context, l *link) error {
 }
 
 func openContext(ctx context.Context, l *link, spec *execv1.ContextSpec) (*execv1.Context, error) {
+	ctx, cancel := context.WithTimeout(ctx, contextTimeout)
+	defer cancel()
 	reply := &agentv1.OpenContextReply{}
 	if err := frame.Call(ctx, l.session, agentrpc.OpenContext, &agentv1.OpenContextRequest{Spec: spec}, reply); err != nil {
 		return nil, agentFault("opening the "+spec.GetLanguage()+" context", err)
@@ -568,10 +573,22 @@ func (b *box) assign(ctx context.Context, request *enginev1.AssignBoxRequest) er
 	defer cancel()
 	reply, err := l.hello(callCtx, b.record, b.node.nextEpoch(), true)
 	if err != nil {
-		return agentFault("assigning box "+b.id, err)
+		return b.unlessOver(agentFault("assigning box "+b.id, err))
 	}
 	b.contexts.replace(reply.GetContexts())
 	return nil
+}
+
+// unlessOver names the end of the box as the reason for an error that came with it.
+func (b *box) unlessOver(err error) error {
+	cause := context.Cause(b.life)
+	switch {
+	case cause == nil:
+		return err
+	case errors.Is(cause, errDeleted):
+		return fault(NotFound, "box %s was deleted meanwhile", b.id)
+	}
+	return fault(FailedPrecondition, "box %s has ended meanwhile: %v", b.id, cause)
 }
 
 func (b *box) updateLimits(ctx context.Context, limits *execv1.Limits) error {
@@ -597,7 +614,7 @@ func (b *box) updateLimits(ctx context.Context, limits *execv1.Limits) error {
 	callCtx, cancel := context.WithTimeout(b.life, callTimeout)
 	defer cancel()
 	if _, err := l.hello(callCtx, b.record, b.node.nextEpoch(), true); err != nil {
-		return agentFault("telling box "+b.id+" its limits", err)
+		return b.unlessOver(agentFault("telling box "+b.id+" its limits", err))
 	}
 	return nil
 }

@@ -29,6 +29,11 @@ const (
 	// answers after 30 to 60 ms; the rest is for a machine that starts many.
 	connectTimeout = 20 * time.Second
 	callTimeout    = 30 * time.Second
+	// The agent itself gives an interpreter a minute to start.
+	contextTimeout = 75 * time.Second
+	// The largest message that an agent sends is a result, which it cuts at 8 MiB (agent.maxResultBytes); the rest is what protobuf and
+	// the event's other fields add. It bounds what a hostile agent can make the engine hold: four of these for each box, see frame.
+	maxAgentMessage = 9 << 20
 	// Texts of the agent's that are kept or shown.
 	maxText = 4096
 )
@@ -59,7 +64,7 @@ func connect(ctx context.Context, r *record, dir string, key [32]byte, epoch uin
 	if err != nil {
 		return nil, errors.Join(err, stdout.Close())
 	}
-	session, err := frame.Connect(ctx, stdout, stdin, frame.HostOptions{Epoch: epoch, Key: key})
+	session, err := frame.Connect(ctx, stdout, stdin, frame.HostOptions{Epoch: epoch, Key: key, MaxMessage: maxAgentMessage})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("connecting to the agent: %w", err), stdin.Close(), stdout.Close())
 	}
@@ -118,8 +123,11 @@ func (l *link) alive() bool {
 // abandon lets the agent forget an execution whose book is closed: what it
 // still says of it is of no interest to anyone.
 func (l *link) abandon(h *agentv1.HeldExecution) {
-	stream, err := l.session.Open(context.Background(), agentrpc.Execute)
+	// Whatever is not over by then is found again by the next connection.
+	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
+	stream, err := l.session.Open(ctx, agentrpc.Execute)
 	if err != nil {
+		cancel()
 		return
 	}
 	acknowledge := func(seq uint64) *agentv1.ExecuteRequest {
@@ -128,17 +136,17 @@ func (l *link) abandon(h *agentv1.HeldExecution) {
 	// An error means that the connection is over; the next one finds the execution again.
 	attach := &agentv1.Attach{ExecutionId: h.GetExecutionId(), AfterSeq: h.GetLastSeq()}
 	if stream.SendAll(&agentv1.ExecuteRequest{Message: &agentv1.ExecuteRequest_Attach{Attach: attach}}, acknowledge(h.GetLastSeq())) != nil {
+		cancel()
 		return
 	}
 	if !h.GetFinished() {
 		go func() {
 			request := &agentv1.InterruptRequest{ExecutionId: h.GetExecutionId(), GraceMs: uint32(interruptGrace.Milliseconds())}
-			ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
-			defer cancel()
 			_ = frame.Call(ctx, l.session, agentrpc.Interrupt, request, &agentv1.Empty{})
 		}()
 	}
 	go func() {
+		defer cancel()
 		event := &execv1.ExecutionEvent{}
 		for stream.Receive(event) == nil {
 			if stream.Send(acknowledge(event.GetSeq())) != nil {

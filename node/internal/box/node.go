@@ -503,6 +503,8 @@ func (n *Node) RestartContext(ctx context.Context, id, contextID string) (*execv
 	if err != nil {
 		return nil, err
 	}
+	ctx, cancel := context.WithTimeout(ctx, contextTimeout)
+	defer cancel()
 	reply := &agentv1.OpenContextReply{}
 	if err := frame.Call(ctx, l.session, agentrpc.RestartContext, &agentv1.ContextRequest{ContextId: contextID}, reply); err != nil {
 		return nil, agentFault("restarting context "+clip(contextID), err)
@@ -517,6 +519,8 @@ func (n *Node) CloseContext(ctx context.Context, id, contextID string) error {
 	if err != nil {
 		return err
 	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
 	if err := frame.Call(ctx, l.session, agentrpc.CloseContext, &agentv1.ContextRequest{ContextId: contextID}, &agentv1.Empty{}); err != nil {
 		return agentFault("closing context "+clip(contextID), err)
 	}
@@ -605,6 +609,8 @@ func (n *Node) Interrupt(ctx context.Context, boxID, executionID string) error {
 	if err != nil {
 		return err
 	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
 	request := &agentv1.InterruptRequest{ExecutionId: executionID, GraceMs: uint32(interruptGrace.Milliseconds())}
 	if err := frame.Call(ctx, l.session, agentrpc.Interrupt, request, &agentv1.Empty{}); err != nil {
 		return agentFault("interrupting execution "+clip(executionID), err)

@@ -39,6 +39,8 @@ type Spec struct {
 	ShmBytes     uint64
 	MaxOpenFiles uint32
 	Hostname     string
+	// CPUMillis is how much CPU the sandbox is made for, in thousandths; 0: no limit. The limit itself is the group's, and may change.
+	CPUMillis uint32
 	// AgentEnv is the agent's environment; user processes don't inherit it.
 	AgentEnv []string
 }
