@@ -1,7 +1,7 @@
 # `up`, `down`, `env`, `exec`: the life of an installation. Sourced by the launcher.
 
 ready_limit=60
-stop_limit=20
+stop_limit=${ATOLL_STOP_LIMIT:-20}
 
 # --- up ---------------------------------------------------------------------------------------------------------------------
 

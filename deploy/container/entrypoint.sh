@@ -26,5 +26,6 @@ leave_root_group "${ATOLL_CGROUP_ROOT:-/sys/fs/cgroup}"
 rm -rf /run/atoll-*
 
 echo "Sandboxes live as long as this container runs. What they ran stays on record in $ATOLL_DATA_DIR."
-export ATOLL_STOP_NOTE="the sandboxes end with this container"
+# `docker stop` gives 10 s unless told otherwise. A server that waits for a call longer is killed, as it may be at any time.
+export ATOLL_STOP_NOTE="the sandboxes end with this container" ATOLL_STOP_LIMIT=5
 exec /opt/atoll/atoll up --foreground --host 0.0.0.0 --port "$ATOLL_PORT" "$@"
