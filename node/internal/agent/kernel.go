@@ -31,6 +31,8 @@ const (
 	// What is printed while no cell runs is read at this rate at most: it is nobody's output, and must not cost a CPU.
 	lateBytesPerSecond = 1 << 20
 	stderrTailBytes    = 2 << 10
+	// What a kernel may write ahead of the agent: with the usual 64 KiB, the two would wake each other for every 64 KiB of output.
+	kernelPipeBytes = 512 << 10
 	// A result is one message to the engine, which takes 9 MiB. Broken UTF-8, which grows when it is replaced, is replaced before.
 	maxResultBytes   = 8 << 20
 	maxMetadataBytes = 1 << 20
@@ -180,7 +182,10 @@ func pipe(weRead bool) (ours, theirs *os.File, err error) {
 		return nil, nil, err
 	}
 	our, their := fds[0], fds[1]
-	if !weRead {
+	if weRead {
+		// Where the kernel allows no more, the usual 64 KiB do as well.
+		_, _ = unix.FcntlInt(uintptr(our), unix.F_SETPIPE_SZ, kernelPipeBytes)
+	} else {
 		our, their = their, our
 	}
 	if err := unix.SetNonblock(our, true); err != nil {

@@ -34,6 +34,7 @@ const (
 	// The largest message that an agent sends is a result, which it cuts at 8 MiB (agent.maxResultBytes); the rest is what protobuf and
 	// the event's other fields add. It bounds what a hostile agent can make the engine hold: four of these for each box, see frame.
 	maxAgentMessage = 9 << 20
+	pipeBytes = 512 << 10
 	// Texts of the agent's that are kept or shown.
 	maxText = 4096
 )
@@ -63,6 +64,10 @@ func connect(ctx context.Context, r *record, dir string, key [32]byte, epoch uin
 	stdin, err := os.OpenFile(filepath.Join(dir, driver.StdinName), os.O_WRONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, errors.Join(err, stdout.Close())
+	}
+	// A sandbox with much to say is then woken less often. Where the machine allows no more, the usual 64 KiB do as well.
+	if raw, err := stdout.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { _, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, pipeBytes) })
 	}
 	session, err := frame.Connect(ctx, stdout, stdin, frame.HostOptions{Epoch: epoch, Key: key, MaxMessage: maxAgentMessage})
 	if err != nil {
