@@ -18,7 +18,7 @@ sys.path.insert(0, str(ROOT / "conformance" / "native"))
 
 import installation as installations  # noqa: E402
 from baselines import KernelGateway, PlainRunsc  # noqa: E402
-from load import Session, percentile, processes_naming, pss_kib, summary, wait_idle  # noqa: E402
+from load import Session, distinct_memories, percentile, processes_naming, pss_kib, summary, wait_idle  # noqa: E402
 
 WARM = "x+=1; print(x)"
 
@@ -155,7 +155,7 @@ class Bench:
         boxes = processes_naming(atoll.instance, "boot")
         sandboxes = len(atoll.client().call("GET", "/v1/sandboxes?state=running&limit=100")["items"])
         every = box_processes(atoll.instance)
-        total = sum(pss_kib(pid) for pid in every) / 1024
+        total = sum(pss_kib(pid) for pid in distinct_memories(every)) / 1024
         python = [pid for pid in boxes]
         self.row("(f) PSS over its processes, mean of all boxes", total / max(1, len(boxes)), "MB", goal=25,
                  note=f"{len(boxes)} boxes ({sandboxes} sandboxes, the rest pools of both templates)", processes=len(every), pids=len(python), before=len(before))
