@@ -151,6 +151,21 @@ class LimitsAndLabelsTest {
     }
 
     @Test
+    void another_number_of_processes_is_a_start_from_nothing_since_warm_kernels_keep_theirs() throws Exception {
+        fixture.full();
+        LimitChanges few = new LimitChanges(
+                OptionalLong.empty(),
+                OptionalInt.empty(),
+                OptionalLong.empty(),
+                OptionalInt.of(32),
+                OptionalInt.empty());
+        Sandbox made = create(few);
+        assertThat(misses()).isEqualTo(Map.of("limits", 1L));
+        assertThat(update(made, LimitChanges.NONE, Map.of()).limits().maxProcesses())
+                .isEqualTo(32);
+    }
+
+    @Test
     void code_exec_makes_its_sandbox_with_limits_and_labels() throws Exception {
         CodeExecRequest request =
                 CodeExecRequest.of("print 1").withLimits(NO_CPU_LIMIT).withLabels(Map.of("team", "a"));

@@ -223,7 +223,7 @@ public final class SandboxService implements Sandboxes {
     /** Makes up for a change of limits that was stored and perhaps not done. */
     public void align(LiveSandbox sandbox, Limits seen) {
         Limits wanted = sandbox.sandbox().limits();
-        if (sandbox.sandbox().state() != SandboxState.RUNNING || !wanted.assignableFrom(seen) || wanted.equals(seen)) {
+        if (sandbox.sandbox().state() != SandboxState.RUNNING || !wanted.changeableTo(seen) || wanted.equals(seen)) {
             return;
         }
         background.execute(() -> {

@@ -29,8 +29,16 @@ public record Limits(long memoryBytes, int cpuMillis, long diskBytes, int maxPro
         check("max_open_files", maxOpenFiles, 64);
     }
 
-    /** Whether a box that was made with {@code other} can get these: disk and open files are fixed when it is made. */
+    /**
+     * Whether a box that was made with {@code other} can get these. Disk and open files are fixed when it is made, and the kernels
+     * that are warm in it keep the number of processes that they were started with.
+     */
     public boolean assignableFrom(Limits other) {
+        return changeableTo(other) && maxProcesses == other.maxProcesses;
+    }
+
+    /** Whether only such limits differ that can change while a sandbox runs. */
+    public boolean changeableTo(Limits other) {
         return diskBytes == other.diskBytes && maxOpenFiles == other.maxOpenFiles;
     }
 
