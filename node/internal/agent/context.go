@@ -214,7 +214,10 @@ func (c *kernelContext) start() (*kernel, error) {
 	tail := strings.TrimSpace(strings.ToValidUTF8(string(k.tail), "\uFFFD"))
 	k.ioMu.Unlock()
 	detail := fmt.Sprintf("the %s interpreter %s before it was ready", c.spec.Language, k.endedText())
-	if tail != "" {
+	switch {
+	case strings.Contains(tail, "errno=11") || strings.Contains(tail, "Resource temporarily unavailable") || strings.Contains(tail, "start new thread"):
+		detail += ": the sandbox's limit of processes and threads is reached; end some and try again"
+	case tail != "":
 		detail += ": " + tail
 	}
 	return nil, &startError{detail: detail}
