@@ -153,6 +153,14 @@ install_pip() {
   sed -En 's/^([a-z0-9-]+)==([^ ]+).*/\1\t\2/p' "$recipe_folder/$(recipe .pip.requirements)" >"$work/pip.tsv"
   # direct_url.json and the like name the place a wheel came from.
   find "$root$folder" -name direct_url.json -delete
+  # pip writes scripts for the Python that runs it, which is this machine's: they get the image's own, and a place on the PATH.
+  if [[ -d $root$folder/bin ]]; then
+    sed -i '1s|^#!.*|#!/usr/bin/python3|' "$root$folder"/bin/*
+    mkdir -p "$root/usr/local/bin"
+    mv "$root$folder"/bin/* "$root/usr/local/bin/"
+    rmdir "$root$folder/bin"
+    find "$root$folder" -path '*.dist-info/RECORD' -exec sed -i -E '/^(\.\.\/)*bin\//d' {} +
+  fi
   # The sandbox is the isolation here: `pip install` must simply work.
   rm -f "$root/usr/lib/python$python/EXTERNALLY-MANAGED"
   step "compiling Python's modules"
@@ -173,6 +181,7 @@ configure() {
   echo sandbox >"$root/etc/hostname"
   # No network yet: look-ups fail at once instead of waiting for a server that is not there.
   printf 'options timeout:1 attempts:1\n' >"$root/etc/resolv.conf"
+  chmod 0644 "$root/etc/resolv.conf" "$root/etc/hosts" "$root/etc/hostname"
   printf 'LANG=C.UTF-8\n' >"$root/etc/default/locale"
   # Where the agent and its kernels are mounted.
   mkdir -p "$root/.atoll"

@@ -86,6 +86,7 @@ contents_of_python() {
   check "python: packages import" "2.34.2 0.28.1 2.14.4 a" "$(inside "$image" python3 -c '
 import requests, httpx, pydantic, bs4
 print(requests.__version__, httpx.__version__, pydantic.VERSION, bs4.BeautifulSoup("<p>a</p>", "html.parser").p.text)')"
+  check "python: scripts of packages run, from the PATH" "ok" "$(inside "$image" sh -c 'idna --help >/dev/null 2>&1 || normalizer --version >/dev/null && echo ok; ! grep -rlE "^#!.*/(root|home|opt)/" /usr/local/bin')"
   check "python: pydantic's compiled core works" "x=3" "$(inside "$image" python3 -c '
 import pydantic
 class M(pydantic.BaseModel):
