@@ -87,7 +87,11 @@ def test_large_output_survives_a_crash_without_a_missing_byte(crashing, victims)
     thread.join(90)
     client = crashing.client()
     client.exec("print('queued behind it')", sandbox_id=box, timeout_seconds=30)
-    execution = [e for e in client.call("GET", f"/v1/executions?sandbox_id={box}")["items"] if e["stdout_bytes"] > 100000][0]
+    # The server that came back reads in the background what it missed; until then the record says "running".
+    end = time.monotonic() + 30
+    while any(e["state"] == "running" for e in client.call("GET", f"/v1/executions?sandbox_id={box}")["items"]) and time.monotonic() < end:
+        time.sleep(0.1)
+    execution = [e for e in client.call("GET", f"/v1/executions?sandbox_id={box}")["items"] if (e["stdout_bytes"] or 0) > 100000][0]
     whole = client.call("GET", f"/v1/executions/{execution['execution_id']}/output?stream=stdout")
     assert whole == b"".join(b"%06d" % i * 2000 + b"\n" for i in range(300))
     client.delete(box)
