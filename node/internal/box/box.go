@@ -605,7 +605,12 @@ func (b *box) updateLimits(ctx context.Context, limits *execv1.Limits) error {
 		return err
 	}
 	if err := b.group.Set(groupLimits(limits, false)); err != nil {
-		return fault(FailedPrecondition, "box %s: limits not changed: %v", b.id, err)
+		// The text names paths of the host, which are for the log.
+		b.logger.Warn("limits not changed", "error", err)
+		if errors.Is(err, unix.EBUSY) {
+			return fault(FailedPrecondition, "%d MiB of memory are less than what is in use", limits.GetMemoryBytes()>>20)
+		}
+		return fault(FailedPrecondition, "the node could not set them")
 	}
 	b.record.box.Limits = limits
 	if err := b.save(); err != nil {
