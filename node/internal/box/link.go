@@ -34,7 +34,7 @@ const (
 	// The largest message that an agent sends is a result, which it cuts at 8 MiB (agent.maxResultBytes); the rest is what protobuf and
 	// the event's other fields add. It bounds what a hostile agent can make the engine hold: four of these for each box, see frame.
 	maxAgentMessage = 9 << 20
-	pipeBytes = 512 << 10
+	pipeBytes       = 512 << 10
 	// Texts of the agent's that are kept or shown.
 	maxText = 4096
 )
