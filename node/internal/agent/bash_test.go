@@ -98,7 +98,7 @@ func TestBash_timeout_interrupts_and_keeps_the_state(t *testing.T) {
 	sh("x=5; cd /usr")
 	for _, code := range []string{
 		"echo on; sleep 60; echo never", "echo on; while :; do :; done", "echo on; f() { while true; do sleep 0.01; done; }; f; echo never",
-		"echo on; sleep 60 | cat; echo never", "echo on; (sleep 60); echo never", "echo on; read x < <(sleep 60); echo never",
+		"echo on; sleep 60 | cat; echo never", "echo on; (sleep 60); echo never", "echo on; read line < <(sleep 60); echo never",
 		"echo on; bash -c 'sleep 60; echo never'; echo never",
 	} {
 		r := b.execWithin("sh", code, 300*time.Millisecond)
