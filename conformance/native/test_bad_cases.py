@@ -314,3 +314,9 @@ def test_many_queued_calls_all_finish(atoll, client, sandbox):
     [t.start() for t in threads]
     [t.join() for t in threads]
     assert client.exec("print(count)", sandbox_id=box)["output"] == "64"
+
+
+@pytest.mark.parametrize("language, code, status", [("bash", "true; false", 1), ("bash", "(exit 7)", 7), ("python", "1", 0), ("typescript", "1", 0)])
+def test_code_that_runs_to_its_end_has_an_exit_code(client, sandbox, language, code, status):
+    reply = client.exec(code, sandbox_id=sandbox("typescript" if language == "typescript" else "python"), language=language)
+    assert (reply["exit_reason"], reply["exit_code"]) == ("completed", status)

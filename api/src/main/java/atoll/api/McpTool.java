@@ -89,6 +89,9 @@ final class McpTool {
         if (outcome.exitReason() != ExitReason.COMPLETED && outcome.exitReason() != ExitReason.ERROR) {
             lines.add("[" + outcome.exitReason().text() + "] " + outcome.detail());
         }
+        if (outcome.exitReason() == ExitReason.COMPLETED && outcome.exitCode().orElse(0) != 0) {
+            lines.add("[exit code " + outcome.exitCode().getAsInt() + "]");
+        }
         if (!outcome.stateKept()) {
             lines.add("[the interpreter was started afresh: variables and imports are gone, files are not]");
         }

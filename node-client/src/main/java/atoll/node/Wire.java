@@ -266,7 +266,9 @@ final class Wire {
             case EXIT_REASON_SANDBOX_ENDED -> ExitReason.SANDBOX_ENDED;
             case EXIT_REASON_LOST, EXIT_REASON_UNSPECIFIED, UNRECOGNIZED -> ExitReason.LOST;
         };
-        boolean exits = reason == ExitReason.EXITED || (reason == ExitReason.KERNEL_DIED && f.getSignal() == 0);
+        boolean exits = reason == ExitReason.COMPLETED
+                || reason == ExitReason.EXITED
+                || (reason == ExitReason.KERNEL_DIED && f.getSignal() == 0);
         return new NodeEvent.Finish(
                 reason,
                 f.hasError()

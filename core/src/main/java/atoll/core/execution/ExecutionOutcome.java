@@ -14,7 +14,7 @@ import java.util.OptionalInt;
  *
  * @param output what a person would have seen in a terminal
  * @param results displayed values in their order; the main one, if any, is the last expression's
- * @param exitCode set when the code called exit() or its interpreter ended by itself
+ * @param exitCode set when the code ran to its end (bash: the status of its last command), called exit(), or its interpreter ended by itself
  * @param signal set when a signal ended the interpreter
  * @param stateKept false when the context's interpreter had to be started afresh: its names, imports and open files are gone
  * @param detail a sentence for people, with values; empty when there is nothing to say
