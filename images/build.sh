@@ -96,6 +96,8 @@ install_debian() {
   if [[ -f /usr/share/keyrings/debian-archive-keyring.gpg ]]; then
     options+=(--keyring=/usr/share/keyrings/debian-archive-keyring.gpg)
   fi
+  # Its own temporary files lie in the work folder too, which the next build removes if this one is killed.
+  local -x TMPDIR=$work
   # Without a mirror of the machine's own, mmdebstrap takes its default.
   if [[ -n $sources ]]; then
     mmdebstrap "${options[@]}" "$suite" "$root" - <<<"$sources" >&2
