@@ -380,17 +380,7 @@ func (w *writer) start(mayBlock bool) {
 		go w.drain(batch, done)
 		return
 	}
-	batch.release()
-	w.mu.Lock()
-	w.note(err)
-	batch = w.take()
-	if batch == nil {
-		w.busy = false
-	}
-	w.mu.Unlock()
-	if err != nil {
-		w.failed(err)
-	}
+	batch = w.following(batch, err)
 	if batch != nil {
 		go w.drain(batch, 0)
 		return
@@ -404,18 +394,24 @@ func (w *writer) drain(batch *buffer, done int) {
 	for batch != nil {
 		_, err := w.out.Write(batch.b[done:])
 		done = 0
-		batch.release()
-		w.mu.Lock()
-		w.note(err)
-		batch = w.take()
-		if batch == nil {
-			w.busy = false
-		}
-		w.mu.Unlock()
-		if err != nil {
-			w.failed(err)
-		}
+		batch = w.following(batch, err)
 	}
+}
+
+// following gives back a batch that was written, or failed to be, and takes what waits; nil says that nobody writes any more.
+func (w *writer) following(written *buffer, err error) *buffer {
+	written.release()
+	w.mu.Lock()
+	w.note(err)
+	batch := w.take()
+	if batch == nil {
+		w.busy = false
+	}
+	w.mu.Unlock()
+	if err != nil {
+		w.failed(err)
+	}
+	return batch
 }
 
 func (w *writer) note(err error) {
