@@ -146,7 +146,6 @@ class Bench:
 
     def memory(self, atoll, gateway):
         print("Memory of an idle Python sandbox", flush=True)
-        before = set(processes_naming(atoll.instance, "boot"))
         sessions = [self.session(atoll) for _ in range(16)]
         for session in sessions:
             session.exec("print(1)", language="python")
@@ -156,9 +155,8 @@ class Bench:
         sandboxes = len(atoll.client().call("GET", "/v1/sandboxes?state=running&limit=100")["items"])
         every = box_processes(atoll.instance)
         total = sum(pss_kib(pid) for pid in distinct_memories(every)) / 1024
-        python = [pid for pid in boxes]
         self.row("(f) PSS over its processes, mean of all boxes", total / max(1, len(boxes)), "MB", goal=25,
-                 note=f"{len(boxes)} boxes ({sandboxes} sandboxes, the rest pools of both templates)", processes=len(every), pids=len(python), before=len(before))
+                 note=f"{len(boxes)} boxes ({sandboxes} sandboxes, the rest pools of both templates)", processes=len(every))
         kernels = [gateway.session() for _ in range(8)]
         for kernel in kernels:
             kernel.run("print(1)")

@@ -112,7 +112,7 @@ class_path() {
 # Runs the server against an engine without sandboxes, so that Java keeps what it loaded and linked, and what it learnt about the code that
 # every call goes through: a start takes half the time, and the first thousands of calls a good deal less.
 train_server() {
-  local folder pid engine url key limit=$((SECONDS + 90)) n
+  local folder pid engine url key limit=$((SECONDS + 90))
   rm -rf "$cache"/server/.train.*
   folder=$(mktemp -d "$cache/server/.train.XXXXXX")
   install -d -o atoll -g atoll -m 0700 "$folder/data"
