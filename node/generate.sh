@@ -9,4 +9,4 @@ GOBIN=$bin go install google.golang.org/grpc/cmd/protoc-gen-go-grpc@v1.6.0
 PATH=$bin:$PATH protoc -I ../proto --go_out=. --go_opt=module=atoll/node \
   --go-grpc_out=. --go-grpc_opt=module=atoll/node,require_unimplemented_servers=false \
   ../proto/atoll/exec/v1/exec.proto ../proto/atoll/engine/v1/engine.proto
-PATH=$bin:$PATH protoc -I ../proto --go_out=. --go_opt=module=atoll/node ../proto/atoll/agent/v1/agent.proto
+PATH=$bin:$PATH protoc -I ../proto --go_out=. --go_opt=module=atoll/node ../proto/atoll/agent/v1/agent.proto ../proto/atoll/file/v1/file.proto

@@ -12,6 +12,7 @@ package agentv1
 
 import (
 	execv1 "atoll/node/gen/execv1"
+	filev1 "atoll/node/gen/filev1"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
@@ -337,8 +338,10 @@ type HeldExecution struct {
 	AcknowledgedSeq uint64                 `protobuf:"varint,3,opt,name=acknowledged_seq,json=acknowledgedSeq,proto3" json:"acknowledged_seq,omitempty"`
 	LastSeq         uint64                 `protobuf:"varint,4,opt,name=last_seq,json=lastSeq,proto3" json:"last_seq,omitempty"`
 	Finished        bool                   `protobuf:"varint,5,opt,name=finished,proto3" json:"finished,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// Set when it is a process; context_id is empty then.
+	Process       bool `protobuf:"varint,6,opt,name=process,proto3" json:"process,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *HeldExecution) Reset() {
@@ -402,6 +405,13 @@ func (x *HeldExecution) GetLastSeq() uint64 {
 func (x *HeldExecution) GetFinished() bool {
 	if x != nil {
 		return x.Finished
+	}
+	return false
+}
+
+func (x *HeldExecution) GetProcess() bool {
+	if x != nil {
+		return x.Process
 	}
 	return false
 }
@@ -545,6 +555,7 @@ type ExecuteRequest struct {
 	//	*ExecuteRequest_Start
 	//	*ExecuteRequest_Attach
 	//	*ExecuteRequest_AcknowledgeSeq
+	//	*ExecuteRequest_StartProcess
 	Message       isExecuteRequest_Message `protobuf_oneof:"message"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -614,6 +625,15 @@ func (x *ExecuteRequest) GetAcknowledgeSeq() uint64 {
 	return 0
 }
 
+func (x *ExecuteRequest) GetStartProcess() *execv1.ProcessSpec {
+	if x != nil {
+		if x, ok := x.Message.(*ExecuteRequest_StartProcess); ok {
+			return x.StartProcess
+		}
+	}
+	return nil
+}
+
 type isExecuteRequest_Message interface {
 	isExecuteRequest_Message()
 }
@@ -631,11 +651,108 @@ type ExecuteRequest_AcknowledgeSeq struct {
 	AcknowledgeSeq uint64 `protobuf:"varint,3,opt,name=acknowledge_seq,json=acknowledgeSeq,proto3,oneof"`
 }
 
+type ExecuteRequest_StartProcess struct {
+	// Starts a process. Its process_id stands for the execution_id in all else. A program that can't be started is refused:
+	// INVALID_ARGUMENT (unknown user, bad folder), NOT_FOUND (no such program), PERMISSION_DENIED, RESOURCE_EXHAUSTED.
+	StartProcess *execv1.ProcessSpec `protobuf:"bytes,4,opt,name=start_process,json=startProcess,proto3,oneof"`
+}
+
 func (*ExecuteRequest_Start) isExecuteRequest_Message() {}
 
 func (*ExecuteRequest_Attach) isExecuteRequest_Message() {}
 
 func (*ExecuteRequest_AcknowledgeSeq) isExecuteRequest_Message() {}
+
+func (*ExecuteRequest_StartProcess) isExecuteRequest_Message() {}
+
+type ListProcessesRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Empty: all.
+	ProcessId     string `protobuf:"bytes,1,opt,name=process_id,json=processId,proto3" json:"process_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListProcessesRequest) Reset() {
+	*x = ListProcessesRequest{}
+	mi := &file_atoll_agent_v1_agent_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListProcessesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListProcessesRequest) ProtoMessage() {}
+
+func (x *ListProcessesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_atoll_agent_v1_agent_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListProcessesRequest.ProtoReflect.Descriptor instead.
+func (*ListProcessesRequest) Descriptor() ([]byte, []int) {
+	return file_atoll_agent_v1_agent_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *ListProcessesRequest) GetProcessId() string {
+	if x != nil {
+		return x.ProcessId
+	}
+	return ""
+}
+
+type ListProcessesReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Processes     []*execv1.Process      `protobuf:"bytes,1,rep,name=processes,proto3" json:"processes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListProcessesReply) Reset() {
+	*x = ListProcessesReply{}
+	mi := &file_atoll_agent_v1_agent_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListProcessesReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListProcessesReply) ProtoMessage() {}
+
+func (x *ListProcessesReply) ProtoReflect() protoreflect.Message {
+	mi := &file_atoll_agent_v1_agent_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListProcessesReply.ProtoReflect.Descriptor instead.
+func (*ListProcessesReply) Descriptor() ([]byte, []int) {
+	return file_atoll_agent_v1_agent_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *ListProcessesReply) GetProcesses() []*execv1.Process {
+	if x != nil {
+		return x.Processes
+	}
+	return nil
+}
 
 type Attach struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -647,7 +764,7 @@ type Attach struct {
 
 func (x *Attach) Reset() {
 	*x = Attach{}
-	mi := &file_atoll_agent_v1_agent_proto_msgTypes[9]
+	mi := &file_atoll_agent_v1_agent_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -659,7 +776,7 @@ func (x *Attach) String() string {
 func (*Attach) ProtoMessage() {}
 
 func (x *Attach) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_agent_v1_agent_proto_msgTypes[9]
+	mi := &file_atoll_agent_v1_agent_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -672,7 +789,7 @@ func (x *Attach) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Attach.ProtoReflect.Descriptor instead.
 func (*Attach) Descriptor() ([]byte, []int) {
-	return file_atoll_agent_v1_agent_proto_rawDescGZIP(), []int{9}
+	return file_atoll_agent_v1_agent_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Attach) GetExecutionId() string {
@@ -700,7 +817,7 @@ type InterruptRequest struct {
 
 func (x *InterruptRequest) Reset() {
 	*x = InterruptRequest{}
-	mi := &file_atoll_agent_v1_agent_proto_msgTypes[10]
+	mi := &file_atoll_agent_v1_agent_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -712,7 +829,7 @@ func (x *InterruptRequest) String() string {
 func (*InterruptRequest) ProtoMessage() {}
 
 func (x *InterruptRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_agent_v1_agent_proto_msgTypes[10]
+	mi := &file_atoll_agent_v1_agent_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -725,7 +842,7 @@ func (x *InterruptRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InterruptRequest.ProtoReflect.Descriptor instead.
 func (*InterruptRequest) Descriptor() ([]byte, []int) {
-	return file_atoll_agent_v1_agent_proto_rawDescGZIP(), []int{10}
+	return file_atoll_agent_v1_agent_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *InterruptRequest) GetExecutionId() string {
@@ -750,7 +867,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_atoll_agent_v1_agent_proto_msgTypes[11]
+	mi := &file_atoll_agent_v1_agent_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -762,7 +879,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_agent_v1_agent_proto_msgTypes[11]
+	mi := &file_atoll_agent_v1_agent_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -775,7 +892,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_atoll_agent_v1_agent_proto_rawDescGZIP(), []int{11}
+	return file_atoll_agent_v1_agent_proto_rawDescGZIP(), []int{13}
 }
 
 type AgentEvent struct {
@@ -793,7 +910,7 @@ type AgentEvent struct {
 
 func (x *AgentEvent) Reset() {
 	*x = AgentEvent{}
-	mi := &file_atoll_agent_v1_agent_proto_msgTypes[12]
+	mi := &file_atoll_agent_v1_agent_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -805,7 +922,7 @@ func (x *AgentEvent) String() string {
 func (*AgentEvent) ProtoMessage() {}
 
 func (x *AgentEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_agent_v1_agent_proto_msgTypes[12]
+	mi := &file_atoll_agent_v1_agent_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -818,7 +935,7 @@ func (x *AgentEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentEvent.ProtoReflect.Descriptor instead.
 func (*AgentEvent) Descriptor() ([]byte, []int) {
-	return file_atoll_agent_v1_agent_proto_rawDescGZIP(), []int{12}
+	return file_atoll_agent_v1_agent_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *AgentEvent) GetEvent() isAgentEvent_Event {
@@ -908,7 +1025,7 @@ type MemoryGuard struct {
 
 func (x *MemoryGuard) Reset() {
 	*x = MemoryGuard{}
-	mi := &file_atoll_agent_v1_agent_proto_msgTypes[13]
+	mi := &file_atoll_agent_v1_agent_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -920,7 +1037,7 @@ func (x *MemoryGuard) String() string {
 func (*MemoryGuard) ProtoMessage() {}
 
 func (x *MemoryGuard) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_agent_v1_agent_proto_msgTypes[13]
+	mi := &file_atoll_agent_v1_agent_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -933,7 +1050,7 @@ func (x *MemoryGuard) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryGuard.ProtoReflect.Descriptor instead.
 func (*MemoryGuard) Descriptor() ([]byte, []int) {
-	return file_atoll_agent_v1_agent_proto_rawDescGZIP(), []int{13}
+	return file_atoll_agent_v1_agent_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *MemoryGuard) GetPid() int32 {
@@ -980,7 +1097,7 @@ type TreeDied struct {
 
 func (x *TreeDied) Reset() {
 	*x = TreeDied{}
-	mi := &file_atoll_agent_v1_agent_proto_msgTypes[14]
+	mi := &file_atoll_agent_v1_agent_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -992,7 +1109,7 @@ func (x *TreeDied) String() string {
 func (*TreeDied) ProtoMessage() {}
 
 func (x *TreeDied) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_agent_v1_agent_proto_msgTypes[14]
+	mi := &file_atoll_agent_v1_agent_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1005,7 +1122,7 @@ func (x *TreeDied) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TreeDied.ProtoReflect.Descriptor instead.
 func (*TreeDied) Descriptor() ([]byte, []int) {
-	return file_atoll_agent_v1_agent_proto_rawDescGZIP(), []int{14}
+	return file_atoll_agent_v1_agent_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *TreeDied) GetDetail() string {
@@ -1027,7 +1144,7 @@ type LateOutput struct {
 
 func (x *LateOutput) Reset() {
 	*x = LateOutput{}
-	mi := &file_atoll_agent_v1_agent_proto_msgTypes[15]
+	mi := &file_atoll_agent_v1_agent_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1039,7 +1156,7 @@ func (x *LateOutput) String() string {
 func (*LateOutput) ProtoMessage() {}
 
 func (x *LateOutput) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_agent_v1_agent_proto_msgTypes[15]
+	mi := &file_atoll_agent_v1_agent_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1052,7 +1169,7 @@ func (x *LateOutput) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LateOutput.ProtoReflect.Descriptor instead.
 func (*LateOutput) Descriptor() ([]byte, []int) {
-	return file_atoll_agent_v1_agent_proto_rawDescGZIP(), []int{15}
+	return file_atoll_agent_v1_agent_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *LateOutput) GetExecutionId() string {
@@ -1080,7 +1197,7 @@ var File_atoll_agent_v1_agent_proto protoreflect.FileDescriptor
 
 const file_atoll_agent_v1_agent_proto_rawDesc = "" +
 	"\n" +
-	"\x1aatoll/agent/v1/agent.proto\x12\x0eatoll.agent.v1\x1a\x18atoll/exec/v1/exec.proto\"\a\n" +
+	"\x1aatoll/agent/v1/agent.proto\x12\x0eatoll.agent.v1\x1a\x18atoll/exec/v1/exec.proto\x1a\x18atoll/file/v1/file.proto\"\a\n" +
 	"\x05Empty\"\xa3\x01\n" +
 	"\x06Kernel\x12\x1a\n" +
 	"\blanguage\x18\x01 \x01(\tR\blanguage\x12\x12\n" +
@@ -1114,26 +1231,33 @@ const file_atoll_agent_v1_agent_proto_rawDesc = "" +
 	"\bcontexts\x18\x02 \x03(\v2\x16.atoll.exec.v1.ContextR\bcontexts\x12=\n" +
 	"\n" +
 	"executions\x18\x03 \x03(\v2\x1d.atoll.agent.v1.HeldExecutionR\n" +
-	"executions\"\xb3\x01\n" +
+	"executions\"\xcd\x01\n" +
 	"\rHeldExecution\x12!\n" +
 	"\fexecution_id\x18\x01 \x01(\tR\vexecutionId\x12\x1d\n" +
 	"\n" +
 	"context_id\x18\x02 \x01(\tR\tcontextId\x12)\n" +
 	"\x10acknowledged_seq\x18\x03 \x01(\x04R\x0facknowledgedSeq\x12\x19\n" +
 	"\blast_seq\x18\x04 \x01(\x04R\alastSeq\x12\x1a\n" +
-	"\bfinished\x18\x05 \x01(\bR\bfinished\"D\n" +
+	"\bfinished\x18\x05 \x01(\bR\bfinished\x12\x18\n" +
+	"\aprocess\x18\x06 \x01(\bR\aprocess\"D\n" +
 	"\x12OpenContextRequest\x12.\n" +
 	"\x04spec\x18\x01 \x01(\v2\x1a.atoll.exec.v1.ContextSpecR\x04spec\"D\n" +
 	"\x10OpenContextReply\x120\n" +
 	"\acontext\x18\x01 \x01(\v2\x16.atoll.exec.v1.ContextR\acontext\"/\n" +
 	"\x0eContextRequest\x12\x1d\n" +
 	"\n" +
-	"context_id\x18\x01 \x01(\tR\tcontextId\"\xae\x01\n" +
+	"context_id\x18\x01 \x01(\tR\tcontextId\"\xf1\x01\n" +
 	"\x0eExecuteRequest\x124\n" +
 	"\x05start\x18\x01 \x01(\v2\x1c.atoll.exec.v1.ExecutionSpecH\x00R\x05start\x120\n" +
 	"\x06attach\x18\x02 \x01(\v2\x16.atoll.agent.v1.AttachH\x00R\x06attach\x12)\n" +
-	"\x0facknowledge_seq\x18\x03 \x01(\x04H\x00R\x0eacknowledgeSeqB\t\n" +
-	"\amessage\"H\n" +
+	"\x0facknowledge_seq\x18\x03 \x01(\x04H\x00R\x0eacknowledgeSeq\x12A\n" +
+	"\rstart_process\x18\x04 \x01(\v2\x1a.atoll.exec.v1.ProcessSpecH\x00R\fstartProcessB\t\n" +
+	"\amessage\"5\n" +
+	"\x14ListProcessesRequest\x12\x1d\n" +
+	"\n" +
+	"process_id\x18\x01 \x01(\tR\tprocessId\"J\n" +
+	"\x12ListProcessesReply\x124\n" +
+	"\tprocesses\x18\x01 \x03(\v2\x16.atoll.exec.v1.ProcessR\tprocesses\"H\n" +
 	"\x06Attach\x12!\n" +
 	"\fexecution_id\x18\x01 \x01(\tR\vexecutionId\x12\x1b\n" +
 	"\tafter_seq\x18\x02 \x01(\x04R\bafterSeq\"P\n" +
@@ -1162,7 +1286,8 @@ const file_atoll_agent_v1_agent_proto_rawDesc = "" +
 	"LateOutput\x12!\n" +
 	"\fexecution_id\x18\x01 \x01(\tR\vexecutionId\x12-\n" +
 	"\x06stream\x18\x02 \x01(\x0e2\x15.atoll.exec.v1.StreamR\x06stream\x12\x12\n" +
-	"\x04data\x18\x03 \x01(\fR\x04data2\x93\x04\n" +
+	"\x04data\x18\x03 \x01(\fR\x04data2\xbf\n" +
+	"\n" +
 	"\x05Agent\x12A\n" +
 	"\x05Hello\x12\x1c.atoll.agent.v1.HelloRequest\x1a\x1a.atoll.agent.v1.HelloReply\x12S\n" +
 	"\vOpenContext\x12\".atoll.agent.v1.OpenContextRequest\x1a .atoll.agent.v1.OpenContextReply\x12R\n" +
@@ -1170,7 +1295,20 @@ const file_atoll_agent_v1_agent_proto_rawDesc = "" +
 	"\fCloseContext\x12\x1e.atoll.agent.v1.ContextRequest\x1a\x15.atoll.agent.v1.Empty\x12L\n" +
 	"\aExecute\x12\x1e.atoll.agent.v1.ExecuteRequest\x1a\x1d.atoll.exec.v1.ExecutionEvent(\x010\x01\x12D\n" +
 	"\tInterrupt\x12 .atoll.agent.v1.InterruptRequest\x1a\x15.atoll.agent.v1.Empty\x12C\n" +
-	"\x05Watch\x12\x1c.atoll.agent.v1.WatchRequest\x1a\x1a.atoll.agent.v1.AgentEvent0\x01B Z\x1eatoll/node/gen/agentv1;agentv1b\x06proto3"
+	"\x05Watch\x12\x1c.atoll.agent.v1.WatchRequest\x1a\x1a.atoll.agent.v1.AgentEvent0\x01\x12N\n" +
+	"\n" +
+	"WriteInput\x12 .atoll.exec.v1.WriteInputRequest\x1a\x1e.atoll.exec.v1.WriteInputReply\x12=\n" +
+	"\x06Signal\x12\x1c.atoll.exec.v1.SignalRequest\x1a\x15.atoll.agent.v1.Empty\x12=\n" +
+	"\x06Resize\x12\x1c.atoll.exec.v1.ResizeRequest\x1a\x15.atoll.agent.v1.Empty\x12Y\n" +
+	"\rListProcesses\x12$.atoll.agent.v1.ListProcessesRequest\x1a\".atoll.agent.v1.ListProcessesReply\x12S\n" +
+	"\x12ListGuestProcesses\x12\x15.atoll.agent.v1.Empty\x1a&.atoll.exec.v1.ListGuestProcessesReply\x12<\n" +
+	"\x04File\x12\x1a.atoll.file.v1.FileRequest\x1a\x18.atoll.file.v1.FileReply\x12F\n" +
+	"\bReadFile\x12\x1e.atoll.file.v1.ReadFileRequest\x1a\x18.atoll.file.v1.FilePiece0\x01\x12M\n" +
+	"\tWriteFile\x12\x1f.atoll.file.v1.WriteFileRequest\x1a\x1d.atoll.file.v1.WriteFileReply(\x01\x12J\n" +
+	"\n" +
+	"WatchFiles\x12 .atoll.file.v1.WatchFilesRequest\x1a\x18.atoll.file.v1.FileEvent0\x01\x12A\n" +
+	"\tListPorts\x12\x15.atoll.agent.v1.Empty\x1a\x1d.atoll.exec.v1.ListPortsReply\x12H\n" +
+	"\x06Tunnel\x12\x1c.atoll.exec.v1.TunnelMessage\x1a\x1c.atoll.exec.v1.TunnelMessage(\x010\x01B Z\x1eatoll/node/gen/agentv1;agentv1b\x06proto3"
 
 var (
 	file_atoll_agent_v1_agent_proto_rawDescOnce sync.Once
@@ -1184,68 +1322,111 @@ func file_atoll_agent_v1_agent_proto_rawDescGZIP() []byte {
 	return file_atoll_agent_v1_agent_proto_rawDescData
 }
 
-var file_atoll_agent_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_atoll_agent_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_atoll_agent_v1_agent_proto_goTypes = []any{
-	(*Empty)(nil),                 // 0: atoll.agent.v1.Empty
-	(*Kernel)(nil),                // 1: atoll.agent.v1.Kernel
-	(*HelloRequest)(nil),          // 2: atoll.agent.v1.HelloRequest
-	(*HelloReply)(nil),            // 3: atoll.agent.v1.HelloReply
-	(*HeldExecution)(nil),         // 4: atoll.agent.v1.HeldExecution
-	(*OpenContextRequest)(nil),    // 5: atoll.agent.v1.OpenContextRequest
-	(*OpenContextReply)(nil),      // 6: atoll.agent.v1.OpenContextReply
-	(*ContextRequest)(nil),        // 7: atoll.agent.v1.ContextRequest
-	(*ExecuteRequest)(nil),        // 8: atoll.agent.v1.ExecuteRequest
-	(*Attach)(nil),                // 9: atoll.agent.v1.Attach
-	(*InterruptRequest)(nil),      // 10: atoll.agent.v1.InterruptRequest
-	(*WatchRequest)(nil),          // 11: atoll.agent.v1.WatchRequest
-	(*AgentEvent)(nil),            // 12: atoll.agent.v1.AgentEvent
-	(*MemoryGuard)(nil),           // 13: atoll.agent.v1.MemoryGuard
-	(*TreeDied)(nil),              // 14: atoll.agent.v1.TreeDied
-	(*LateOutput)(nil),            // 15: atoll.agent.v1.LateOutput
-	nil,                           // 16: atoll.agent.v1.Kernel.EnvEntry
-	nil,                           // 17: atoll.agent.v1.HelloRequest.EnvEntry
-	(*execv1.Limits)(nil),         // 18: atoll.exec.v1.Limits
-	(*execv1.Context)(nil),        // 19: atoll.exec.v1.Context
-	(*execv1.ContextSpec)(nil),    // 20: atoll.exec.v1.ContextSpec
-	(*execv1.ExecutionSpec)(nil),  // 21: atoll.exec.v1.ExecutionSpec
-	(execv1.Stream)(0),            // 22: atoll.exec.v1.Stream
-	(*execv1.ExecutionEvent)(nil), // 23: atoll.exec.v1.ExecutionEvent
+	(*Empty)(nil),                          // 0: atoll.agent.v1.Empty
+	(*Kernel)(nil),                         // 1: atoll.agent.v1.Kernel
+	(*HelloRequest)(nil),                   // 2: atoll.agent.v1.HelloRequest
+	(*HelloReply)(nil),                     // 3: atoll.agent.v1.HelloReply
+	(*HeldExecution)(nil),                  // 4: atoll.agent.v1.HeldExecution
+	(*OpenContextRequest)(nil),             // 5: atoll.agent.v1.OpenContextRequest
+	(*OpenContextReply)(nil),               // 6: atoll.agent.v1.OpenContextReply
+	(*ContextRequest)(nil),                 // 7: atoll.agent.v1.ContextRequest
+	(*ExecuteRequest)(nil),                 // 8: atoll.agent.v1.ExecuteRequest
+	(*ListProcessesRequest)(nil),           // 9: atoll.agent.v1.ListProcessesRequest
+	(*ListProcessesReply)(nil),             // 10: atoll.agent.v1.ListProcessesReply
+	(*Attach)(nil),                         // 11: atoll.agent.v1.Attach
+	(*InterruptRequest)(nil),               // 12: atoll.agent.v1.InterruptRequest
+	(*WatchRequest)(nil),                   // 13: atoll.agent.v1.WatchRequest
+	(*AgentEvent)(nil),                     // 14: atoll.agent.v1.AgentEvent
+	(*MemoryGuard)(nil),                    // 15: atoll.agent.v1.MemoryGuard
+	(*TreeDied)(nil),                       // 16: atoll.agent.v1.TreeDied
+	(*LateOutput)(nil),                     // 17: atoll.agent.v1.LateOutput
+	nil,                                    // 18: atoll.agent.v1.Kernel.EnvEntry
+	nil,                                    // 19: atoll.agent.v1.HelloRequest.EnvEntry
+	(*execv1.Limits)(nil),                  // 20: atoll.exec.v1.Limits
+	(*execv1.Context)(nil),                 // 21: atoll.exec.v1.Context
+	(*execv1.ContextSpec)(nil),             // 22: atoll.exec.v1.ContextSpec
+	(*execv1.ExecutionSpec)(nil),           // 23: atoll.exec.v1.ExecutionSpec
+	(*execv1.ProcessSpec)(nil),             // 24: atoll.exec.v1.ProcessSpec
+	(*execv1.Process)(nil),                 // 25: atoll.exec.v1.Process
+	(execv1.Stream)(0),                     // 26: atoll.exec.v1.Stream
+	(*execv1.WriteInputRequest)(nil),       // 27: atoll.exec.v1.WriteInputRequest
+	(*execv1.SignalRequest)(nil),           // 28: atoll.exec.v1.SignalRequest
+	(*execv1.ResizeRequest)(nil),           // 29: atoll.exec.v1.ResizeRequest
+	(*filev1.FileRequest)(nil),             // 30: atoll.file.v1.FileRequest
+	(*filev1.ReadFileRequest)(nil),         // 31: atoll.file.v1.ReadFileRequest
+	(*filev1.WriteFileRequest)(nil),        // 32: atoll.file.v1.WriteFileRequest
+	(*filev1.WatchFilesRequest)(nil),       // 33: atoll.file.v1.WatchFilesRequest
+	(*execv1.TunnelMessage)(nil),           // 34: atoll.exec.v1.TunnelMessage
+	(*execv1.ExecutionEvent)(nil),          // 35: atoll.exec.v1.ExecutionEvent
+	(*execv1.WriteInputReply)(nil),         // 36: atoll.exec.v1.WriteInputReply
+	(*execv1.ListGuestProcessesReply)(nil), // 37: atoll.exec.v1.ListGuestProcessesReply
+	(*filev1.FileReply)(nil),               // 38: atoll.file.v1.FileReply
+	(*filev1.FilePiece)(nil),               // 39: atoll.file.v1.FilePiece
+	(*filev1.WriteFileReply)(nil),          // 40: atoll.file.v1.WriteFileReply
+	(*filev1.FileEvent)(nil),               // 41: atoll.file.v1.FileEvent
+	(*execv1.ListPortsReply)(nil),          // 42: atoll.exec.v1.ListPortsReply
 }
 var file_atoll_agent_v1_agent_proto_depIdxs = []int32{
-	16, // 0: atoll.agent.v1.Kernel.env:type_name -> atoll.agent.v1.Kernel.EnvEntry
-	17, // 1: atoll.agent.v1.HelloRequest.env:type_name -> atoll.agent.v1.HelloRequest.EnvEntry
-	18, // 2: atoll.agent.v1.HelloRequest.limits:type_name -> atoll.exec.v1.Limits
+	18, // 0: atoll.agent.v1.Kernel.env:type_name -> atoll.agent.v1.Kernel.EnvEntry
+	19, // 1: atoll.agent.v1.HelloRequest.env:type_name -> atoll.agent.v1.HelloRequest.EnvEntry
+	20, // 2: atoll.agent.v1.HelloRequest.limits:type_name -> atoll.exec.v1.Limits
 	1,  // 3: atoll.agent.v1.HelloRequest.kernels:type_name -> atoll.agent.v1.Kernel
-	19, // 4: atoll.agent.v1.HelloReply.contexts:type_name -> atoll.exec.v1.Context
+	21, // 4: atoll.agent.v1.HelloReply.contexts:type_name -> atoll.exec.v1.Context
 	4,  // 5: atoll.agent.v1.HelloReply.executions:type_name -> atoll.agent.v1.HeldExecution
-	20, // 6: atoll.agent.v1.OpenContextRequest.spec:type_name -> atoll.exec.v1.ContextSpec
-	19, // 7: atoll.agent.v1.OpenContextReply.context:type_name -> atoll.exec.v1.Context
-	21, // 8: atoll.agent.v1.ExecuteRequest.start:type_name -> atoll.exec.v1.ExecutionSpec
-	9,  // 9: atoll.agent.v1.ExecuteRequest.attach:type_name -> atoll.agent.v1.Attach
-	19, // 10: atoll.agent.v1.AgentEvent.context_changed:type_name -> atoll.exec.v1.Context
-	13, // 11: atoll.agent.v1.AgentEvent.memory_guard:type_name -> atoll.agent.v1.MemoryGuard
-	14, // 12: atoll.agent.v1.AgentEvent.tree_died:type_name -> atoll.agent.v1.TreeDied
-	15, // 13: atoll.agent.v1.AgentEvent.late_output:type_name -> atoll.agent.v1.LateOutput
-	22, // 14: atoll.agent.v1.LateOutput.stream:type_name -> atoll.exec.v1.Stream
-	2,  // 15: atoll.agent.v1.Agent.Hello:input_type -> atoll.agent.v1.HelloRequest
-	5,  // 16: atoll.agent.v1.Agent.OpenContext:input_type -> atoll.agent.v1.OpenContextRequest
-	7,  // 17: atoll.agent.v1.Agent.RestartContext:input_type -> atoll.agent.v1.ContextRequest
-	7,  // 18: atoll.agent.v1.Agent.CloseContext:input_type -> atoll.agent.v1.ContextRequest
-	8,  // 19: atoll.agent.v1.Agent.Execute:input_type -> atoll.agent.v1.ExecuteRequest
-	10, // 20: atoll.agent.v1.Agent.Interrupt:input_type -> atoll.agent.v1.InterruptRequest
-	11, // 21: atoll.agent.v1.Agent.Watch:input_type -> atoll.agent.v1.WatchRequest
-	3,  // 22: atoll.agent.v1.Agent.Hello:output_type -> atoll.agent.v1.HelloReply
-	6,  // 23: atoll.agent.v1.Agent.OpenContext:output_type -> atoll.agent.v1.OpenContextReply
-	6,  // 24: atoll.agent.v1.Agent.RestartContext:output_type -> atoll.agent.v1.OpenContextReply
-	0,  // 25: atoll.agent.v1.Agent.CloseContext:output_type -> atoll.agent.v1.Empty
-	23, // 26: atoll.agent.v1.Agent.Execute:output_type -> atoll.exec.v1.ExecutionEvent
-	0,  // 27: atoll.agent.v1.Agent.Interrupt:output_type -> atoll.agent.v1.Empty
-	12, // 28: atoll.agent.v1.Agent.Watch:output_type -> atoll.agent.v1.AgentEvent
-	22, // [22:29] is the sub-list for method output_type
-	15, // [15:22] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	22, // 6: atoll.agent.v1.OpenContextRequest.spec:type_name -> atoll.exec.v1.ContextSpec
+	21, // 7: atoll.agent.v1.OpenContextReply.context:type_name -> atoll.exec.v1.Context
+	23, // 8: atoll.agent.v1.ExecuteRequest.start:type_name -> atoll.exec.v1.ExecutionSpec
+	11, // 9: atoll.agent.v1.ExecuteRequest.attach:type_name -> atoll.agent.v1.Attach
+	24, // 10: atoll.agent.v1.ExecuteRequest.start_process:type_name -> atoll.exec.v1.ProcessSpec
+	25, // 11: atoll.agent.v1.ListProcessesReply.processes:type_name -> atoll.exec.v1.Process
+	21, // 12: atoll.agent.v1.AgentEvent.context_changed:type_name -> atoll.exec.v1.Context
+	15, // 13: atoll.agent.v1.AgentEvent.memory_guard:type_name -> atoll.agent.v1.MemoryGuard
+	16, // 14: atoll.agent.v1.AgentEvent.tree_died:type_name -> atoll.agent.v1.TreeDied
+	17, // 15: atoll.agent.v1.AgentEvent.late_output:type_name -> atoll.agent.v1.LateOutput
+	26, // 16: atoll.agent.v1.LateOutput.stream:type_name -> atoll.exec.v1.Stream
+	2,  // 17: atoll.agent.v1.Agent.Hello:input_type -> atoll.agent.v1.HelloRequest
+	5,  // 18: atoll.agent.v1.Agent.OpenContext:input_type -> atoll.agent.v1.OpenContextRequest
+	7,  // 19: atoll.agent.v1.Agent.RestartContext:input_type -> atoll.agent.v1.ContextRequest
+	7,  // 20: atoll.agent.v1.Agent.CloseContext:input_type -> atoll.agent.v1.ContextRequest
+	8,  // 21: atoll.agent.v1.Agent.Execute:input_type -> atoll.agent.v1.ExecuteRequest
+	12, // 22: atoll.agent.v1.Agent.Interrupt:input_type -> atoll.agent.v1.InterruptRequest
+	13, // 23: atoll.agent.v1.Agent.Watch:input_type -> atoll.agent.v1.WatchRequest
+	27, // 24: atoll.agent.v1.Agent.WriteInput:input_type -> atoll.exec.v1.WriteInputRequest
+	28, // 25: atoll.agent.v1.Agent.Signal:input_type -> atoll.exec.v1.SignalRequest
+	29, // 26: atoll.agent.v1.Agent.Resize:input_type -> atoll.exec.v1.ResizeRequest
+	9,  // 27: atoll.agent.v1.Agent.ListProcesses:input_type -> atoll.agent.v1.ListProcessesRequest
+	0,  // 28: atoll.agent.v1.Agent.ListGuestProcesses:input_type -> atoll.agent.v1.Empty
+	30, // 29: atoll.agent.v1.Agent.File:input_type -> atoll.file.v1.FileRequest
+	31, // 30: atoll.agent.v1.Agent.ReadFile:input_type -> atoll.file.v1.ReadFileRequest
+	32, // 31: atoll.agent.v1.Agent.WriteFile:input_type -> atoll.file.v1.WriteFileRequest
+	33, // 32: atoll.agent.v1.Agent.WatchFiles:input_type -> atoll.file.v1.WatchFilesRequest
+	0,  // 33: atoll.agent.v1.Agent.ListPorts:input_type -> atoll.agent.v1.Empty
+	34, // 34: atoll.agent.v1.Agent.Tunnel:input_type -> atoll.exec.v1.TunnelMessage
+	3,  // 35: atoll.agent.v1.Agent.Hello:output_type -> atoll.agent.v1.HelloReply
+	6,  // 36: atoll.agent.v1.Agent.OpenContext:output_type -> atoll.agent.v1.OpenContextReply
+	6,  // 37: atoll.agent.v1.Agent.RestartContext:output_type -> atoll.agent.v1.OpenContextReply
+	0,  // 38: atoll.agent.v1.Agent.CloseContext:output_type -> atoll.agent.v1.Empty
+	35, // 39: atoll.agent.v1.Agent.Execute:output_type -> atoll.exec.v1.ExecutionEvent
+	0,  // 40: atoll.agent.v1.Agent.Interrupt:output_type -> atoll.agent.v1.Empty
+	14, // 41: atoll.agent.v1.Agent.Watch:output_type -> atoll.agent.v1.AgentEvent
+	36, // 42: atoll.agent.v1.Agent.WriteInput:output_type -> atoll.exec.v1.WriteInputReply
+	0,  // 43: atoll.agent.v1.Agent.Signal:output_type -> atoll.agent.v1.Empty
+	0,  // 44: atoll.agent.v1.Agent.Resize:output_type -> atoll.agent.v1.Empty
+	10, // 45: atoll.agent.v1.Agent.ListProcesses:output_type -> atoll.agent.v1.ListProcessesReply
+	37, // 46: atoll.agent.v1.Agent.ListGuestProcesses:output_type -> atoll.exec.v1.ListGuestProcessesReply
+	38, // 47: atoll.agent.v1.Agent.File:output_type -> atoll.file.v1.FileReply
+	39, // 48: atoll.agent.v1.Agent.ReadFile:output_type -> atoll.file.v1.FilePiece
+	40, // 49: atoll.agent.v1.Agent.WriteFile:output_type -> atoll.file.v1.WriteFileReply
+	41, // 50: atoll.agent.v1.Agent.WatchFiles:output_type -> atoll.file.v1.FileEvent
+	42, // 51: atoll.agent.v1.Agent.ListPorts:output_type -> atoll.exec.v1.ListPortsReply
+	34, // 52: atoll.agent.v1.Agent.Tunnel:output_type -> atoll.exec.v1.TunnelMessage
+	35, // [35:53] is the sub-list for method output_type
+	17, // [17:35] is the sub-list for method input_type
+	17, // [17:17] is the sub-list for extension type_name
+	17, // [17:17] is the sub-list for extension extendee
+	0,  // [0:17] is the sub-list for field type_name
 }
 
 func init() { file_atoll_agent_v1_agent_proto_init() }
@@ -1257,8 +1438,9 @@ func file_atoll_agent_v1_agent_proto_init() {
 		(*ExecuteRequest_Start)(nil),
 		(*ExecuteRequest_Attach)(nil),
 		(*ExecuteRequest_AcknowledgeSeq)(nil),
+		(*ExecuteRequest_StartProcess)(nil),
 	}
-	file_atoll_agent_v1_agent_proto_msgTypes[12].OneofWrappers = []any{
+	file_atoll_agent_v1_agent_proto_msgTypes[14].OneofWrappers = []any{
 		(*AgentEvent_ContextChanged)(nil),
 		(*AgentEvent_MemoryGuard)(nil),
 		(*AgentEvent_TreeDied)(nil),
@@ -1270,7 +1452,7 @@ func file_atoll_agent_v1_agent_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_atoll_agent_v1_agent_proto_rawDesc), len(file_atoll_agent_v1_agent_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   18,
+			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

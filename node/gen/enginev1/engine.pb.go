@@ -12,6 +12,7 @@ package enginev1
 
 import (
 	execv1 "atoll/node/gen/execv1"
+	filev1 "atoll/node/gen/filev1"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
@@ -1966,11 +1967,952 @@ func (*ForgetExecutionsReply) Descriptor() ([]byte, []int) {
 	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{31}
 }
 
+type StartProcessRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	BoxId         string                 `protobuf:"bytes,1,opt,name=box_id,json=boxId,proto3" json:"box_id,omitempty"`
+	Spec          *execv1.ProcessSpec    `protobuf:"bytes,2,opt,name=spec,proto3" json:"spec,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StartProcessRequest) Reset() {
+	*x = StartProcessRequest{}
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StartProcessRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StartProcessRequest) ProtoMessage() {}
+
+func (x *StartProcessRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StartProcessRequest.ProtoReflect.Descriptor instead.
+func (*StartProcessRequest) Descriptor() ([]byte, []int) {
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *StartProcessRequest) GetBoxId() string {
+	if x != nil {
+		return x.BoxId
+	}
+	return ""
+}
+
+func (x *StartProcessRequest) GetSpec() *execv1.ProcessSpec {
+	if x != nil {
+		return x.Spec
+	}
+	return nil
+}
+
+type ProcessRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	BoxId         string                 `protobuf:"bytes,1,opt,name=box_id,json=boxId,proto3" json:"box_id,omitempty"`
+	ProcessId     string                 `protobuf:"bytes,2,opt,name=process_id,json=processId,proto3" json:"process_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ProcessRequest) Reset() {
+	*x = ProcessRequest{}
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ProcessRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ProcessRequest) ProtoMessage() {}
+
+func (x *ProcessRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ProcessRequest.ProtoReflect.Descriptor instead.
+func (*ProcessRequest) Descriptor() ([]byte, []int) {
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *ProcessRequest) GetBoxId() string {
+	if x != nil {
+		return x.BoxId
+	}
+	return ""
+}
+
+func (x *ProcessRequest) GetProcessId() string {
+	if x != nil {
+		return x.ProcessId
+	}
+	return ""
+}
+
+type ListProcessesRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Empty: of all boxes.
+	BoxId         string `protobuf:"bytes,1,opt,name=box_id,json=boxId,proto3" json:"box_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListProcessesRequest) Reset() {
+	*x = ListProcessesRequest{}
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListProcessesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListProcessesRequest) ProtoMessage() {}
+
+func (x *ListProcessesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListProcessesRequest.ProtoReflect.Descriptor instead.
+func (*ListProcessesRequest) Descriptor() ([]byte, []int) {
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *ListProcessesRequest) GetBoxId() string {
+	if x != nil {
+		return x.BoxId
+	}
+	return ""
+}
+
+type ListProcessesReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Processes     []*NodeProcess         `protobuf:"bytes,1,rep,name=processes,proto3" json:"processes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListProcessesReply) Reset() {
+	*x = ListProcessesReply{}
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListProcessesReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListProcessesReply) ProtoMessage() {}
+
+func (x *ListProcessesReply) ProtoReflect() protoreflect.Message {
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListProcessesReply.ProtoReflect.Descriptor instead.
+func (*ListProcessesReply) Descriptor() ([]byte, []int) {
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *ListProcessesReply) GetProcesses() []*NodeProcess {
+	if x != nil {
+		return x.Processes
+	}
+	return nil
+}
+
+type NodeProcess struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	BoxId         string                 `protobuf:"bytes,1,opt,name=box_id,json=boxId,proto3" json:"box_id,omitempty"`
+	SandboxId     string                 `protobuf:"bytes,2,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
+	Process       *execv1.Process        `protobuf:"bytes,3,opt,name=process,proto3" json:"process,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NodeProcess) Reset() {
+	*x = NodeProcess{}
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NodeProcess) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NodeProcess) ProtoMessage() {}
+
+func (x *NodeProcess) ProtoReflect() protoreflect.Message {
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NodeProcess.ProtoReflect.Descriptor instead.
+func (*NodeProcess) Descriptor() ([]byte, []int) {
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *NodeProcess) GetBoxId() string {
+	if x != nil {
+		return x.BoxId
+	}
+	return ""
+}
+
+func (x *NodeProcess) GetSandboxId() string {
+	if x != nil {
+		return x.SandboxId
+	}
+	return ""
+}
+
+func (x *NodeProcess) GetProcess() *execv1.Process {
+	if x != nil {
+		return x.Process
+	}
+	return nil
+}
+
+type WriteInputRequest struct {
+	state         protoimpl.MessageState    `protogen:"open.v1"`
+	BoxId         string                    `protobuf:"bytes,1,opt,name=box_id,json=boxId,proto3" json:"box_id,omitempty"`
+	Input         *execv1.WriteInputRequest `protobuf:"bytes,2,opt,name=input,proto3" json:"input,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WriteInputRequest) Reset() {
+	*x = WriteInputRequest{}
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WriteInputRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WriteInputRequest) ProtoMessage() {}
+
+func (x *WriteInputRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WriteInputRequest.ProtoReflect.Descriptor instead.
+func (*WriteInputRequest) Descriptor() ([]byte, []int) {
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *WriteInputRequest) GetBoxId() string {
+	if x != nil {
+		return x.BoxId
+	}
+	return ""
+}
+
+func (x *WriteInputRequest) GetInput() *execv1.WriteInputRequest {
+	if x != nil {
+		return x.Input
+	}
+	return nil
+}
+
+type SignalProcessRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	BoxId         string                 `protobuf:"bytes,1,opt,name=box_id,json=boxId,proto3" json:"box_id,omitempty"`
+	Signal        *execv1.SignalRequest  `protobuf:"bytes,2,opt,name=signal,proto3" json:"signal,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SignalProcessRequest) Reset() {
+	*x = SignalProcessRequest{}
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SignalProcessRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SignalProcessRequest) ProtoMessage() {}
+
+func (x *SignalProcessRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SignalProcessRequest.ProtoReflect.Descriptor instead.
+func (*SignalProcessRequest) Descriptor() ([]byte, []int) {
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *SignalProcessRequest) GetBoxId() string {
+	if x != nil {
+		return x.BoxId
+	}
+	return ""
+}
+
+func (x *SignalProcessRequest) GetSignal() *execv1.SignalRequest {
+	if x != nil {
+		return x.Signal
+	}
+	return nil
+}
+
+type SignalProcessReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SignalProcessReply) Reset() {
+	*x = SignalProcessReply{}
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SignalProcessReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SignalProcessReply) ProtoMessage() {}
+
+func (x *SignalProcessReply) ProtoReflect() protoreflect.Message {
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SignalProcessReply.ProtoReflect.Descriptor instead.
+func (*SignalProcessReply) Descriptor() ([]byte, []int) {
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{39}
+}
+
+type ResizeTerminalRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	BoxId         string                 `protobuf:"bytes,1,opt,name=box_id,json=boxId,proto3" json:"box_id,omitempty"`
+	Resize        *execv1.ResizeRequest  `protobuf:"bytes,2,opt,name=resize,proto3" json:"resize,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResizeTerminalRequest) Reset() {
+	*x = ResizeTerminalRequest{}
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResizeTerminalRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResizeTerminalRequest) ProtoMessage() {}
+
+func (x *ResizeTerminalRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResizeTerminalRequest.ProtoReflect.Descriptor instead.
+func (*ResizeTerminalRequest) Descriptor() ([]byte, []int) {
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *ResizeTerminalRequest) GetBoxId() string {
+	if x != nil {
+		return x.BoxId
+	}
+	return ""
+}
+
+func (x *ResizeTerminalRequest) GetResize() *execv1.ResizeRequest {
+	if x != nil {
+		return x.Resize
+	}
+	return nil
+}
+
+type ResizeTerminalReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResizeTerminalReply) Reset() {
+	*x = ResizeTerminalReply{}
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResizeTerminalReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResizeTerminalReply) ProtoMessage() {}
+
+func (x *ResizeTerminalReply) ProtoReflect() protoreflect.Message {
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResizeTerminalReply.ProtoReflect.Descriptor instead.
+func (*ResizeTerminalReply) Descriptor() ([]byte, []int) {
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{41}
+}
+
+type FileCall struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	BoxId         string                 `protobuf:"bytes,1,opt,name=box_id,json=boxId,proto3" json:"box_id,omitempty"`
+	Request       *filev1.FileRequest    `protobuf:"bytes,2,opt,name=request,proto3" json:"request,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FileCall) Reset() {
+	*x = FileCall{}
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FileCall) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FileCall) ProtoMessage() {}
+
+func (x *FileCall) ProtoReflect() protoreflect.Message {
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FileCall.ProtoReflect.Descriptor instead.
+func (*FileCall) Descriptor() ([]byte, []int) {
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *FileCall) GetBoxId() string {
+	if x != nil {
+		return x.BoxId
+	}
+	return ""
+}
+
+func (x *FileCall) GetRequest() *filev1.FileRequest {
+	if x != nil {
+		return x.Request
+	}
+	return nil
+}
+
+type ReadFileCall struct {
+	state         protoimpl.MessageState  `protogen:"open.v1"`
+	BoxId         string                  `protobuf:"bytes,1,opt,name=box_id,json=boxId,proto3" json:"box_id,omitempty"`
+	Request       *filev1.ReadFileRequest `protobuf:"bytes,2,opt,name=request,proto3" json:"request,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadFileCall) Reset() {
+	*x = ReadFileCall{}
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadFileCall) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadFileCall) ProtoMessage() {}
+
+func (x *ReadFileCall) ProtoReflect() protoreflect.Message {
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadFileCall.ProtoReflect.Descriptor instead.
+func (*ReadFileCall) Descriptor() ([]byte, []int) {
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *ReadFileCall) GetBoxId() string {
+	if x != nil {
+		return x.BoxId
+	}
+	return ""
+}
+
+func (x *ReadFileCall) GetRequest() *filev1.ReadFileRequest {
+	if x != nil {
+		return x.Request
+	}
+	return nil
+}
+
+type WriteFileCall struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of the first message.
+	BoxId         string                   `protobuf:"bytes,1,opt,name=box_id,json=boxId,proto3" json:"box_id,omitempty"`
+	Request       *filev1.WriteFileRequest `protobuf:"bytes,2,opt,name=request,proto3" json:"request,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WriteFileCall) Reset() {
+	*x = WriteFileCall{}
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WriteFileCall) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WriteFileCall) ProtoMessage() {}
+
+func (x *WriteFileCall) ProtoReflect() protoreflect.Message {
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WriteFileCall.ProtoReflect.Descriptor instead.
+func (*WriteFileCall) Descriptor() ([]byte, []int) {
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *WriteFileCall) GetBoxId() string {
+	if x != nil {
+		return x.BoxId
+	}
+	return ""
+}
+
+func (x *WriteFileCall) GetRequest() *filev1.WriteFileRequest {
+	if x != nil {
+		return x.Request
+	}
+	return nil
+}
+
+type WatchFilesCall struct {
+	state         protoimpl.MessageState    `protogen:"open.v1"`
+	BoxId         string                    `protobuf:"bytes,1,opt,name=box_id,json=boxId,proto3" json:"box_id,omitempty"`
+	Request       *filev1.WatchFilesRequest `protobuf:"bytes,2,opt,name=request,proto3" json:"request,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchFilesCall) Reset() {
+	*x = WatchFilesCall{}
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchFilesCall) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchFilesCall) ProtoMessage() {}
+
+func (x *WatchFilesCall) ProtoReflect() protoreflect.Message {
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchFilesCall.ProtoReflect.Descriptor instead.
+func (*WatchFilesCall) Descriptor() ([]byte, []int) {
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{45}
+}
+
+func (x *WatchFilesCall) GetBoxId() string {
+	if x != nil {
+		return x.BoxId
+	}
+	return ""
+}
+
+func (x *WatchFilesCall) GetRequest() *filev1.WatchFilesRequest {
+	if x != nil {
+		return x.Request
+	}
+	return nil
+}
+
+type TunnelCall struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of the first message.
+	BoxId         string                `protobuf:"bytes,1,opt,name=box_id,json=boxId,proto3" json:"box_id,omitempty"`
+	Message       *execv1.TunnelMessage `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TunnelCall) Reset() {
+	*x = TunnelCall{}
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TunnelCall) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TunnelCall) ProtoMessage() {}
+
+func (x *TunnelCall) ProtoReflect() protoreflect.Message {
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TunnelCall.ProtoReflect.Descriptor instead.
+func (*TunnelCall) Descriptor() ([]byte, []int) {
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *TunnelCall) GetBoxId() string {
+	if x != nil {
+		return x.BoxId
+	}
+	return ""
+}
+
+func (x *TunnelCall) GetMessage() *execv1.TunnelMessage {
+	if x != nil {
+		return x.Message
+	}
+	return nil
+}
+
+type SampleUsageRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SampleUsageRequest) Reset() {
+	*x = SampleUsageRequest{}
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SampleUsageRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SampleUsageRequest) ProtoMessage() {}
+
+func (x *SampleUsageRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SampleUsageRequest.ProtoReflect.Descriptor instead.
+func (*SampleUsageRequest) Descriptor() ([]byte, []int) {
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{47}
+}
+
+type SampleUsageReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Boxes         []*BoxUsage            `protobuf:"bytes,1,rep,name=boxes,proto3" json:"boxes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SampleUsageReply) Reset() {
+	*x = SampleUsageReply{}
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SampleUsageReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SampleUsageReply) ProtoMessage() {}
+
+func (x *SampleUsageReply) ProtoReflect() protoreflect.Message {
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SampleUsageReply.ProtoReflect.Descriptor instead.
+func (*SampleUsageReply) Descriptor() ([]byte, []int) {
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *SampleUsageReply) GetBoxes() []*BoxUsage {
+	if x != nil {
+		return x.Boxes
+	}
+	return nil
+}
+
+type BoxUsage struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	BoxId     string                 `protobuf:"bytes,1,opt,name=box_id,json=boxId,proto3" json:"box_id,omitempty"`
+	SandboxId string                 `protobuf:"bytes,2,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
+	AtUnixMs  int64                  `protobuf:"varint,3,opt,name=at_unix_ms,json=atUnixMs,proto3" json:"at_unix_ms,omitempty"`
+	// Since the box was made.
+	CpuUs uint64 `protobuf:"varint,4,opt,name=cpu_us,json=cpuUs,proto3" json:"cpu_us,omitempty"`
+	// Time in which it wanted to run and its CPU limit did not let it.
+	ThrottledUs     uint64         `protobuf:"varint,5,opt,name=throttled_us,json=throttledUs,proto3" json:"throttled_us,omitempty"`
+	MemoryBytes     uint64         `protobuf:"varint,6,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
+	MemoryPeakBytes uint64         `protobuf:"varint,7,opt,name=memory_peak_bytes,json=memoryPeakBytes,proto3" json:"memory_peak_bytes,omitempty"`
+	DiskBytes       uint64         `protobuf:"varint,8,opt,name=disk_bytes,json=diskBytes,proto3" json:"disk_bytes,omitempty"`
+	Processes       uint32         `protobuf:"varint,9,opt,name=processes,proto3" json:"processes,omitempty"`
+	Limits          *execv1.Limits `protobuf:"bytes,10,opt,name=limits,proto3" json:"limits,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *BoxUsage) Reset() {
+	*x = BoxUsage{}
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BoxUsage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BoxUsage) ProtoMessage() {}
+
+func (x *BoxUsage) ProtoReflect() protoreflect.Message {
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BoxUsage.ProtoReflect.Descriptor instead.
+func (*BoxUsage) Descriptor() ([]byte, []int) {
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{49}
+}
+
+func (x *BoxUsage) GetBoxId() string {
+	if x != nil {
+		return x.BoxId
+	}
+	return ""
+}
+
+func (x *BoxUsage) GetSandboxId() string {
+	if x != nil {
+		return x.SandboxId
+	}
+	return ""
+}
+
+func (x *BoxUsage) GetAtUnixMs() int64 {
+	if x != nil {
+		return x.AtUnixMs
+	}
+	return 0
+}
+
+func (x *BoxUsage) GetCpuUs() uint64 {
+	if x != nil {
+		return x.CpuUs
+	}
+	return 0
+}
+
+func (x *BoxUsage) GetThrottledUs() uint64 {
+	if x != nil {
+		return x.ThrottledUs
+	}
+	return 0
+}
+
+func (x *BoxUsage) GetMemoryBytes() uint64 {
+	if x != nil {
+		return x.MemoryBytes
+	}
+	return 0
+}
+
+func (x *BoxUsage) GetMemoryPeakBytes() uint64 {
+	if x != nil {
+		return x.MemoryPeakBytes
+	}
+	return 0
+}
+
+func (x *BoxUsage) GetDiskBytes() uint64 {
+	if x != nil {
+		return x.DiskBytes
+	}
+	return 0
+}
+
+func (x *BoxUsage) GetProcesses() uint32 {
+	if x != nil {
+		return x.Processes
+	}
+	return 0
+}
+
+func (x *BoxUsage) GetLimits() *execv1.Limits {
+	if x != nil {
+		return x.Limits
+	}
+	return nil
+}
+
 var File_atoll_engine_v1_engine_proto protoreflect.FileDescriptor
 
 const file_atoll_engine_v1_engine_proto_rawDesc = "" +
 	"\n" +
-	"\x1catoll/engine/v1/engine.proto\x12\x0fatoll.engine.v1\x1a\x18atoll/exec/v1/exec.proto\"\x10\n" +
+	"\x1catoll/engine/v1/engine.proto\x12\x0fatoll.engine.v1\x1a\x18atoll/exec/v1/exec.proto\x1a\x18atoll/file/v1/file.proto\"\x10\n" +
 	"\x0eGetInfoRequest\"\xf7\x03\n" +
 	"\n" +
 	"EngineInfo\x12\x1a\n" +
@@ -2112,7 +3054,68 @@ const file_atoll_engine_v1_engine_proto_rawDesc = "" +
 	"\rexecution_ids\x18\x01 \x03(\tR\fexecutionIds\x12\x1d\n" +
 	"\n" +
 	"keep_spool\x18\x02 \x01(\bR\tkeepSpool\"\x17\n" +
-	"\x15ForgetExecutionsReply*\x9a\x01\n" +
+	"\x15ForgetExecutionsReply\"\\\n" +
+	"\x13StartProcessRequest\x12\x15\n" +
+	"\x06box_id\x18\x01 \x01(\tR\x05boxId\x12.\n" +
+	"\x04spec\x18\x02 \x01(\v2\x1a.atoll.exec.v1.ProcessSpecR\x04spec\"F\n" +
+	"\x0eProcessRequest\x12\x15\n" +
+	"\x06box_id\x18\x01 \x01(\tR\x05boxId\x12\x1d\n" +
+	"\n" +
+	"process_id\x18\x02 \x01(\tR\tprocessId\"-\n" +
+	"\x14ListProcessesRequest\x12\x15\n" +
+	"\x06box_id\x18\x01 \x01(\tR\x05boxId\"P\n" +
+	"\x12ListProcessesReply\x12:\n" +
+	"\tprocesses\x18\x01 \x03(\v2\x1c.atoll.engine.v1.NodeProcessR\tprocesses\"u\n" +
+	"\vNodeProcess\x12\x15\n" +
+	"\x06box_id\x18\x01 \x01(\tR\x05boxId\x12\x1d\n" +
+	"\n" +
+	"sandbox_id\x18\x02 \x01(\tR\tsandboxId\x120\n" +
+	"\aprocess\x18\x03 \x01(\v2\x16.atoll.exec.v1.ProcessR\aprocess\"b\n" +
+	"\x11WriteInputRequest\x12\x15\n" +
+	"\x06box_id\x18\x01 \x01(\tR\x05boxId\x126\n" +
+	"\x05input\x18\x02 \x01(\v2 .atoll.exec.v1.WriteInputRequestR\x05input\"c\n" +
+	"\x14SignalProcessRequest\x12\x15\n" +
+	"\x06box_id\x18\x01 \x01(\tR\x05boxId\x124\n" +
+	"\x06signal\x18\x02 \x01(\v2\x1c.atoll.exec.v1.SignalRequestR\x06signal\"\x14\n" +
+	"\x12SignalProcessReply\"d\n" +
+	"\x15ResizeTerminalRequest\x12\x15\n" +
+	"\x06box_id\x18\x01 \x01(\tR\x05boxId\x124\n" +
+	"\x06resize\x18\x02 \x01(\v2\x1c.atoll.exec.v1.ResizeRequestR\x06resize\"\x15\n" +
+	"\x13ResizeTerminalReply\"W\n" +
+	"\bFileCall\x12\x15\n" +
+	"\x06box_id\x18\x01 \x01(\tR\x05boxId\x124\n" +
+	"\arequest\x18\x02 \x01(\v2\x1a.atoll.file.v1.FileRequestR\arequest\"_\n" +
+	"\fReadFileCall\x12\x15\n" +
+	"\x06box_id\x18\x01 \x01(\tR\x05boxId\x128\n" +
+	"\arequest\x18\x02 \x01(\v2\x1e.atoll.file.v1.ReadFileRequestR\arequest\"a\n" +
+	"\rWriteFileCall\x12\x15\n" +
+	"\x06box_id\x18\x01 \x01(\tR\x05boxId\x129\n" +
+	"\arequest\x18\x02 \x01(\v2\x1f.atoll.file.v1.WriteFileRequestR\arequest\"c\n" +
+	"\x0eWatchFilesCall\x12\x15\n" +
+	"\x06box_id\x18\x01 \x01(\tR\x05boxId\x12:\n" +
+	"\arequest\x18\x02 \x01(\v2 .atoll.file.v1.WatchFilesRequestR\arequest\"[\n" +
+	"\n" +
+	"TunnelCall\x12\x15\n" +
+	"\x06box_id\x18\x01 \x01(\tR\x05boxId\x126\n" +
+	"\amessage\x18\x02 \x01(\v2\x1c.atoll.exec.v1.TunnelMessageR\amessage\"\x14\n" +
+	"\x12SampleUsageRequest\"C\n" +
+	"\x10SampleUsageReply\x12/\n" +
+	"\x05boxes\x18\x01 \x03(\v2\x19.atoll.engine.v1.BoxUsageR\x05boxes\"\xd3\x02\n" +
+	"\bBoxUsage\x12\x15\n" +
+	"\x06box_id\x18\x01 \x01(\tR\x05boxId\x12\x1d\n" +
+	"\n" +
+	"sandbox_id\x18\x02 \x01(\tR\tsandboxId\x12\x1c\n" +
+	"\n" +
+	"at_unix_ms\x18\x03 \x01(\x03R\batUnixMs\x12\x15\n" +
+	"\x06cpu_us\x18\x04 \x01(\x04R\x05cpuUs\x12!\n" +
+	"\fthrottled_us\x18\x05 \x01(\x04R\vthrottledUs\x12!\n" +
+	"\fmemory_bytes\x18\x06 \x01(\x04R\vmemoryBytes\x12*\n" +
+	"\x11memory_peak_bytes\x18\a \x01(\x04R\x0fmemoryPeakBytes\x12\x1d\n" +
+	"\n" +
+	"disk_bytes\x18\b \x01(\x04R\tdiskBytes\x12\x1c\n" +
+	"\tprocesses\x18\t \x01(\rR\tprocesses\x12-\n" +
+	"\x06limits\x18\n" +
+	" \x01(\v2\x15.atoll.exec.v1.LimitsR\x06limits*\x9a\x01\n" +
 	"\bBoxState\x12\x19\n" +
 	"\x15BOX_STATE_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12BOX_STATE_CREATING\x10\x01\x12\x13\n" +
@@ -2126,7 +3129,7 @@ const file_atoll_engine_v1_engine_proto_rawDesc = "" +
 	"\x1cBOX_END_REASON_OUT_OF_MEMORY\x10\x02\x12\x19\n" +
 	"\x15BOX_END_REASON_EXITED\x10\x03\x12\x1f\n" +
 	"\x1bBOX_END_REASON_START_FAILED\x10\x04\x12\x17\n" +
-	"\x13BOX_END_REASON_LOST\x10\x052\xa3\f\n" +
+	"\x13BOX_END_REASON_LOST\x10\x052\xcd\x15\n" +
 	"\x06Engine\x12G\n" +
 	"\aGetInfo\x12\x1f.atoll.engine.v1.GetInfoRequest\x1a\x1b.atoll.engine.v1.EngineInfo\x12C\n" +
 	"\x05Claim\x12\x1d.atoll.engine.v1.ClaimRequest\x1a\x1b.atoll.engine.v1.ClaimReply\x12R\n" +
@@ -2150,7 +3153,25 @@ const file_atoll_engine_v1_engine_proto_rawDesc = "" +
 	"\x0eListExecutions\x12&.atoll.engine.v1.ListExecutionsRequest\x1a$.atoll.engine.v1.ListExecutionsReply\x12P\n" +
 	"\n" +
 	"ReadOutput\x12\".atoll.engine.v1.ReadOutputRequest\x1a\x1c.atoll.engine.v1.OutputPiece0\x01\x12d\n" +
-	"\x10ForgetExecutions\x12(.atoll.engine.v1.ForgetExecutionsRequest\x1a&.atoll.engine.v1.ForgetExecutionsReplyB;\n" +
+	"\x10ForgetExecutions\x12(.atoll.engine.v1.ForgetExecutionsRequest\x1a&.atoll.engine.v1.ForgetExecutionsReply\x12L\n" +
+	"\fStartProcess\x12$.atoll.engine.v1.StartProcessRequest\x1a\x16.atoll.exec.v1.Process\x12E\n" +
+	"\n" +
+	"GetProcess\x12\x1f.atoll.engine.v1.ProcessRequest\x1a\x16.atoll.exec.v1.Process\x12[\n" +
+	"\rListProcesses\x12%.atoll.engine.v1.ListProcessesRequest\x1a#.atoll.engine.v1.ListProcessesReply\x12F\n" +
+	"\vWaitProcess\x12\x1f.atoll.engine.v1.ProcessRequest\x1a\x16.atoll.exec.v1.Process\x12P\n" +
+	"\n" +
+	"WriteInput\x12\".atoll.engine.v1.WriteInputRequest\x1a\x1e.atoll.exec.v1.WriteInputReply\x12[\n" +
+	"\rSignalProcess\x12%.atoll.engine.v1.SignalProcessRequest\x1a#.atoll.engine.v1.SignalProcessReply\x12^\n" +
+	"\x0eResizeTerminal\x12&.atoll.engine.v1.ResizeTerminalRequest\x1a$.atoll.engine.v1.ResizeTerminalReply\x12Y\n" +
+	"\x12ListGuestProcesses\x12\x1b.atoll.engine.v1.BoxRequest\x1a&.atoll.exec.v1.ListGuestProcessesReply\x12;\n" +
+	"\x04File\x12\x19.atoll.engine.v1.FileCall\x1a\x18.atoll.file.v1.FileReply\x12E\n" +
+	"\bReadFile\x12\x1d.atoll.engine.v1.ReadFileCall\x1a\x18.atoll.file.v1.FilePiece0\x01\x12L\n" +
+	"\tWriteFile\x12\x1e.atoll.engine.v1.WriteFileCall\x1a\x1d.atoll.file.v1.WriteFileReply(\x01\x12I\n" +
+	"\n" +
+	"WatchFiles\x12\x1f.atoll.engine.v1.WatchFilesCall\x1a\x18.atoll.file.v1.FileEvent0\x01\x12G\n" +
+	"\tListPorts\x12\x1b.atoll.engine.v1.BoxRequest\x1a\x1d.atoll.exec.v1.ListPortsReply\x12G\n" +
+	"\x06Tunnel\x12\x1b.atoll.engine.v1.TunnelCall\x1a\x1c.atoll.exec.v1.TunnelMessage(\x010\x01\x12U\n" +
+	"\vSampleUsage\x12#.atoll.engine.v1.SampleUsageRequest\x1a!.atoll.engine.v1.SampleUsageReplyB;\n" +
 	"\x15atoll.proto.engine.v1P\x01Z atoll/node/gen/enginev1;enginev1b\x06proto3"
 
 var (
@@ -2166,121 +3187,199 @@ func file_atoll_engine_v1_engine_proto_rawDescGZIP() []byte {
 }
 
 var file_atoll_engine_v1_engine_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_atoll_engine_v1_engine_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
+var file_atoll_engine_v1_engine_proto_msgTypes = make([]protoimpl.MessageInfo, 54)
 var file_atoll_engine_v1_engine_proto_goTypes = []any{
-	(BoxState)(0),                   // 0: atoll.engine.v1.BoxState
-	(BoxEndReason)(0),               // 1: atoll.engine.v1.BoxEndReason
-	(*GetInfoRequest)(nil),          // 2: atoll.engine.v1.GetInfoRequest
-	(*EngineInfo)(nil),              // 3: atoll.engine.v1.EngineInfo
-	(*ClaimRequest)(nil),            // 4: atoll.engine.v1.ClaimRequest
-	(*ClaimReply)(nil),              // 5: atoll.engine.v1.ClaimReply
-	(*ListImagesRequest)(nil),       // 6: atoll.engine.v1.ListImagesRequest
-	(*ListImagesReply)(nil),         // 7: atoll.engine.v1.ListImagesReply
-	(*Image)(nil),                   // 8: atoll.engine.v1.Image
-	(*BoxSpec)(nil),                 // 9: atoll.engine.v1.BoxSpec
-	(*CreateBoxRequest)(nil),        // 10: atoll.engine.v1.CreateBoxRequest
-	(*AssignBoxRequest)(nil),        // 11: atoll.engine.v1.AssignBoxRequest
-	(*UpdateLimitsRequest)(nil),     // 12: atoll.engine.v1.UpdateLimitsRequest
-	(*BoxRequest)(nil),              // 13: atoll.engine.v1.BoxRequest
-	(*ListBoxesRequest)(nil),        // 14: atoll.engine.v1.ListBoxesRequest
-	(*ListBoxesReply)(nil),          // 15: atoll.engine.v1.ListBoxesReply
-	(*DeleteBoxReply)(nil),          // 16: atoll.engine.v1.DeleteBoxReply
-	(*WatchBoxesRequest)(nil),       // 17: atoll.engine.v1.WatchBoxesRequest
-	(*Box)(nil),                     // 18: atoll.engine.v1.Box
-	(*OpenContextRequest)(nil),      // 19: atoll.engine.v1.OpenContextRequest
-	(*ContextRequest)(nil),          // 20: atoll.engine.v1.ContextRequest
-	(*CloseContextReply)(nil),       // 21: atoll.engine.v1.CloseContextReply
-	(*ListContextsReply)(nil),       // 22: atoll.engine.v1.ListContextsReply
-	(*ExecuteRequest)(nil),          // 23: atoll.engine.v1.ExecuteRequest
-	(*AttachRequest)(nil),           // 24: atoll.engine.v1.AttachRequest
-	(*InterruptRequest)(nil),        // 25: atoll.engine.v1.InterruptRequest
-	(*InterruptReply)(nil),          // 26: atoll.engine.v1.InterruptReply
-	(*ListExecutionsRequest)(nil),   // 27: atoll.engine.v1.ListExecutionsRequest
-	(*ListExecutionsReply)(nil),     // 28: atoll.engine.v1.ListExecutionsReply
-	(*ExecutionRecord)(nil),         // 29: atoll.engine.v1.ExecutionRecord
-	(*ReadOutputRequest)(nil),       // 30: atoll.engine.v1.ReadOutputRequest
-	(*OutputPiece)(nil),             // 31: atoll.engine.v1.OutputPiece
-	(*ForgetExecutionsRequest)(nil), // 32: atoll.engine.v1.ForgetExecutionsRequest
-	(*ForgetExecutionsReply)(nil),   // 33: atoll.engine.v1.ForgetExecutionsReply
-	nil,                             // 34: atoll.engine.v1.BoxSpec.LabelsEntry
-	nil,                             // 35: atoll.engine.v1.AssignBoxRequest.EnvEntry
-	nil,                             // 36: atoll.engine.v1.AssignBoxRequest.LabelsEntry
-	nil,                             // 37: atoll.engine.v1.Box.LabelsEntry
-	(*execv1.Limits)(nil),           // 38: atoll.exec.v1.Limits
-	(*execv1.ContextSpec)(nil),      // 39: atoll.exec.v1.ContextSpec
-	(*execv1.Context)(nil),          // 40: atoll.exec.v1.Context
-	(*execv1.ExecutionSpec)(nil),    // 41: atoll.exec.v1.ExecutionSpec
-	(*execv1.Finished)(nil),         // 42: atoll.exec.v1.Finished
-	(execv1.Stream)(0),              // 43: atoll.exec.v1.Stream
-	(*execv1.ExecutionEvent)(nil),   // 44: atoll.exec.v1.ExecutionEvent
+	(BoxState)(0),                          // 0: atoll.engine.v1.BoxState
+	(BoxEndReason)(0),                      // 1: atoll.engine.v1.BoxEndReason
+	(*GetInfoRequest)(nil),                 // 2: atoll.engine.v1.GetInfoRequest
+	(*EngineInfo)(nil),                     // 3: atoll.engine.v1.EngineInfo
+	(*ClaimRequest)(nil),                   // 4: atoll.engine.v1.ClaimRequest
+	(*ClaimReply)(nil),                     // 5: atoll.engine.v1.ClaimReply
+	(*ListImagesRequest)(nil),              // 6: atoll.engine.v1.ListImagesRequest
+	(*ListImagesReply)(nil),                // 7: atoll.engine.v1.ListImagesReply
+	(*Image)(nil),                          // 8: atoll.engine.v1.Image
+	(*BoxSpec)(nil),                        // 9: atoll.engine.v1.BoxSpec
+	(*CreateBoxRequest)(nil),               // 10: atoll.engine.v1.CreateBoxRequest
+	(*AssignBoxRequest)(nil),               // 11: atoll.engine.v1.AssignBoxRequest
+	(*UpdateLimitsRequest)(nil),            // 12: atoll.engine.v1.UpdateLimitsRequest
+	(*BoxRequest)(nil),                     // 13: atoll.engine.v1.BoxRequest
+	(*ListBoxesRequest)(nil),               // 14: atoll.engine.v1.ListBoxesRequest
+	(*ListBoxesReply)(nil),                 // 15: atoll.engine.v1.ListBoxesReply
+	(*DeleteBoxReply)(nil),                 // 16: atoll.engine.v1.DeleteBoxReply
+	(*WatchBoxesRequest)(nil),              // 17: atoll.engine.v1.WatchBoxesRequest
+	(*Box)(nil),                            // 18: atoll.engine.v1.Box
+	(*OpenContextRequest)(nil),             // 19: atoll.engine.v1.OpenContextRequest
+	(*ContextRequest)(nil),                 // 20: atoll.engine.v1.ContextRequest
+	(*CloseContextReply)(nil),              // 21: atoll.engine.v1.CloseContextReply
+	(*ListContextsReply)(nil),              // 22: atoll.engine.v1.ListContextsReply
+	(*ExecuteRequest)(nil),                 // 23: atoll.engine.v1.ExecuteRequest
+	(*AttachRequest)(nil),                  // 24: atoll.engine.v1.AttachRequest
+	(*InterruptRequest)(nil),               // 25: atoll.engine.v1.InterruptRequest
+	(*InterruptReply)(nil),                 // 26: atoll.engine.v1.InterruptReply
+	(*ListExecutionsRequest)(nil),          // 27: atoll.engine.v1.ListExecutionsRequest
+	(*ListExecutionsReply)(nil),            // 28: atoll.engine.v1.ListExecutionsReply
+	(*ExecutionRecord)(nil),                // 29: atoll.engine.v1.ExecutionRecord
+	(*ReadOutputRequest)(nil),              // 30: atoll.engine.v1.ReadOutputRequest
+	(*OutputPiece)(nil),                    // 31: atoll.engine.v1.OutputPiece
+	(*ForgetExecutionsRequest)(nil),        // 32: atoll.engine.v1.ForgetExecutionsRequest
+	(*ForgetExecutionsReply)(nil),          // 33: atoll.engine.v1.ForgetExecutionsReply
+	(*StartProcessRequest)(nil),            // 34: atoll.engine.v1.StartProcessRequest
+	(*ProcessRequest)(nil),                 // 35: atoll.engine.v1.ProcessRequest
+	(*ListProcessesRequest)(nil),           // 36: atoll.engine.v1.ListProcessesRequest
+	(*ListProcessesReply)(nil),             // 37: atoll.engine.v1.ListProcessesReply
+	(*NodeProcess)(nil),                    // 38: atoll.engine.v1.NodeProcess
+	(*WriteInputRequest)(nil),              // 39: atoll.engine.v1.WriteInputRequest
+	(*SignalProcessRequest)(nil),           // 40: atoll.engine.v1.SignalProcessRequest
+	(*SignalProcessReply)(nil),             // 41: atoll.engine.v1.SignalProcessReply
+	(*ResizeTerminalRequest)(nil),          // 42: atoll.engine.v1.ResizeTerminalRequest
+	(*ResizeTerminalReply)(nil),            // 43: atoll.engine.v1.ResizeTerminalReply
+	(*FileCall)(nil),                       // 44: atoll.engine.v1.FileCall
+	(*ReadFileCall)(nil),                   // 45: atoll.engine.v1.ReadFileCall
+	(*WriteFileCall)(nil),                  // 46: atoll.engine.v1.WriteFileCall
+	(*WatchFilesCall)(nil),                 // 47: atoll.engine.v1.WatchFilesCall
+	(*TunnelCall)(nil),                     // 48: atoll.engine.v1.TunnelCall
+	(*SampleUsageRequest)(nil),             // 49: atoll.engine.v1.SampleUsageRequest
+	(*SampleUsageReply)(nil),               // 50: atoll.engine.v1.SampleUsageReply
+	(*BoxUsage)(nil),                       // 51: atoll.engine.v1.BoxUsage
+	nil,                                    // 52: atoll.engine.v1.BoxSpec.LabelsEntry
+	nil,                                    // 53: atoll.engine.v1.AssignBoxRequest.EnvEntry
+	nil,                                    // 54: atoll.engine.v1.AssignBoxRequest.LabelsEntry
+	nil,                                    // 55: atoll.engine.v1.Box.LabelsEntry
+	(*execv1.Limits)(nil),                  // 56: atoll.exec.v1.Limits
+	(*execv1.ContextSpec)(nil),             // 57: atoll.exec.v1.ContextSpec
+	(*execv1.Context)(nil),                 // 58: atoll.exec.v1.Context
+	(*execv1.ExecutionSpec)(nil),           // 59: atoll.exec.v1.ExecutionSpec
+	(*execv1.Finished)(nil),                // 60: atoll.exec.v1.Finished
+	(execv1.Stream)(0),                     // 61: atoll.exec.v1.Stream
+	(*execv1.ProcessSpec)(nil),             // 62: atoll.exec.v1.ProcessSpec
+	(*execv1.Process)(nil),                 // 63: atoll.exec.v1.Process
+	(*execv1.WriteInputRequest)(nil),       // 64: atoll.exec.v1.WriteInputRequest
+	(*execv1.SignalRequest)(nil),           // 65: atoll.exec.v1.SignalRequest
+	(*execv1.ResizeRequest)(nil),           // 66: atoll.exec.v1.ResizeRequest
+	(*filev1.FileRequest)(nil),             // 67: atoll.file.v1.FileRequest
+	(*filev1.ReadFileRequest)(nil),         // 68: atoll.file.v1.ReadFileRequest
+	(*filev1.WriteFileRequest)(nil),        // 69: atoll.file.v1.WriteFileRequest
+	(*filev1.WatchFilesRequest)(nil),       // 70: atoll.file.v1.WatchFilesRequest
+	(*execv1.TunnelMessage)(nil),           // 71: atoll.exec.v1.TunnelMessage
+	(*execv1.ExecutionEvent)(nil),          // 72: atoll.exec.v1.ExecutionEvent
+	(*execv1.WriteInputReply)(nil),         // 73: atoll.exec.v1.WriteInputReply
+	(*execv1.ListGuestProcessesReply)(nil), // 74: atoll.exec.v1.ListGuestProcessesReply
+	(*filev1.FileReply)(nil),               // 75: atoll.file.v1.FileReply
+	(*filev1.FilePiece)(nil),               // 76: atoll.file.v1.FilePiece
+	(*filev1.WriteFileReply)(nil),          // 77: atoll.file.v1.WriteFileReply
+	(*filev1.FileEvent)(nil),               // 78: atoll.file.v1.FileEvent
+	(*execv1.ListPortsReply)(nil),          // 79: atoll.exec.v1.ListPortsReply
 }
 var file_atoll_engine_v1_engine_proto_depIdxs = []int32{
 	8,  // 0: atoll.engine.v1.ListImagesReply.images:type_name -> atoll.engine.v1.Image
-	38, // 1: atoll.engine.v1.BoxSpec.limits:type_name -> atoll.exec.v1.Limits
-	39, // 2: atoll.engine.v1.BoxSpec.warm_contexts:type_name -> atoll.exec.v1.ContextSpec
-	34, // 3: atoll.engine.v1.BoxSpec.labels:type_name -> atoll.engine.v1.BoxSpec.LabelsEntry
+	56, // 1: atoll.engine.v1.BoxSpec.limits:type_name -> atoll.exec.v1.Limits
+	57, // 2: atoll.engine.v1.BoxSpec.warm_contexts:type_name -> atoll.exec.v1.ContextSpec
+	52, // 3: atoll.engine.v1.BoxSpec.labels:type_name -> atoll.engine.v1.BoxSpec.LabelsEntry
 	9,  // 4: atoll.engine.v1.CreateBoxRequest.spec:type_name -> atoll.engine.v1.BoxSpec
-	35, // 5: atoll.engine.v1.AssignBoxRequest.env:type_name -> atoll.engine.v1.AssignBoxRequest.EnvEntry
-	38, // 6: atoll.engine.v1.AssignBoxRequest.limits:type_name -> atoll.exec.v1.Limits
-	36, // 7: atoll.engine.v1.AssignBoxRequest.labels:type_name -> atoll.engine.v1.AssignBoxRequest.LabelsEntry
-	38, // 8: atoll.engine.v1.UpdateLimitsRequest.limits:type_name -> atoll.exec.v1.Limits
+	53, // 5: atoll.engine.v1.AssignBoxRequest.env:type_name -> atoll.engine.v1.AssignBoxRequest.EnvEntry
+	56, // 6: atoll.engine.v1.AssignBoxRequest.limits:type_name -> atoll.exec.v1.Limits
+	54, // 7: atoll.engine.v1.AssignBoxRequest.labels:type_name -> atoll.engine.v1.AssignBoxRequest.LabelsEntry
+	56, // 8: atoll.engine.v1.UpdateLimitsRequest.limits:type_name -> atoll.exec.v1.Limits
 	18, // 9: atoll.engine.v1.ListBoxesReply.boxes:type_name -> atoll.engine.v1.Box
 	9,  // 10: atoll.engine.v1.Box.spec:type_name -> atoll.engine.v1.BoxSpec
 	0,  // 11: atoll.engine.v1.Box.state:type_name -> atoll.engine.v1.BoxState
-	37, // 12: atoll.engine.v1.Box.labels:type_name -> atoll.engine.v1.Box.LabelsEntry
+	55, // 12: atoll.engine.v1.Box.labels:type_name -> atoll.engine.v1.Box.LabelsEntry
 	1,  // 13: atoll.engine.v1.Box.end_reason:type_name -> atoll.engine.v1.BoxEndReason
-	38, // 14: atoll.engine.v1.Box.limits:type_name -> atoll.exec.v1.Limits
-	39, // 15: atoll.engine.v1.OpenContextRequest.spec:type_name -> atoll.exec.v1.ContextSpec
-	40, // 16: atoll.engine.v1.ListContextsReply.contexts:type_name -> atoll.exec.v1.Context
-	41, // 17: atoll.engine.v1.ExecuteRequest.spec:type_name -> atoll.exec.v1.ExecutionSpec
+	56, // 14: atoll.engine.v1.Box.limits:type_name -> atoll.exec.v1.Limits
+	57, // 15: atoll.engine.v1.OpenContextRequest.spec:type_name -> atoll.exec.v1.ContextSpec
+	58, // 16: atoll.engine.v1.ListContextsReply.contexts:type_name -> atoll.exec.v1.Context
+	59, // 17: atoll.engine.v1.ExecuteRequest.spec:type_name -> atoll.exec.v1.ExecutionSpec
 	29, // 18: atoll.engine.v1.ListExecutionsReply.executions:type_name -> atoll.engine.v1.ExecutionRecord
-	42, // 19: atoll.engine.v1.ExecutionRecord.finished:type_name -> atoll.exec.v1.Finished
-	43, // 20: atoll.engine.v1.ReadOutputRequest.stream:type_name -> atoll.exec.v1.Stream
-	2,  // 21: atoll.engine.v1.Engine.GetInfo:input_type -> atoll.engine.v1.GetInfoRequest
-	4,  // 22: atoll.engine.v1.Engine.Claim:input_type -> atoll.engine.v1.ClaimRequest
-	6,  // 23: atoll.engine.v1.Engine.ListImages:input_type -> atoll.engine.v1.ListImagesRequest
-	10, // 24: atoll.engine.v1.Engine.CreateBox:input_type -> atoll.engine.v1.CreateBoxRequest
-	11, // 25: atoll.engine.v1.Engine.AssignBox:input_type -> atoll.engine.v1.AssignBoxRequest
-	12, // 26: atoll.engine.v1.Engine.UpdateLimits:input_type -> atoll.engine.v1.UpdateLimitsRequest
-	13, // 27: atoll.engine.v1.Engine.GetBox:input_type -> atoll.engine.v1.BoxRequest
-	14, // 28: atoll.engine.v1.Engine.ListBoxes:input_type -> atoll.engine.v1.ListBoxesRequest
-	13, // 29: atoll.engine.v1.Engine.DeleteBox:input_type -> atoll.engine.v1.BoxRequest
-	17, // 30: atoll.engine.v1.Engine.WatchBoxes:input_type -> atoll.engine.v1.WatchBoxesRequest
-	19, // 31: atoll.engine.v1.Engine.OpenContext:input_type -> atoll.engine.v1.OpenContextRequest
-	20, // 32: atoll.engine.v1.Engine.RestartContext:input_type -> atoll.engine.v1.ContextRequest
-	20, // 33: atoll.engine.v1.Engine.CloseContext:input_type -> atoll.engine.v1.ContextRequest
-	13, // 34: atoll.engine.v1.Engine.ListContexts:input_type -> atoll.engine.v1.BoxRequest
-	23, // 35: atoll.engine.v1.Engine.Execute:input_type -> atoll.engine.v1.ExecuteRequest
-	24, // 36: atoll.engine.v1.Engine.Attach:input_type -> atoll.engine.v1.AttachRequest
-	25, // 37: atoll.engine.v1.Engine.Interrupt:input_type -> atoll.engine.v1.InterruptRequest
-	27, // 38: atoll.engine.v1.Engine.ListExecutions:input_type -> atoll.engine.v1.ListExecutionsRequest
-	30, // 39: atoll.engine.v1.Engine.ReadOutput:input_type -> atoll.engine.v1.ReadOutputRequest
-	32, // 40: atoll.engine.v1.Engine.ForgetExecutions:input_type -> atoll.engine.v1.ForgetExecutionsRequest
-	3,  // 41: atoll.engine.v1.Engine.GetInfo:output_type -> atoll.engine.v1.EngineInfo
-	5,  // 42: atoll.engine.v1.Engine.Claim:output_type -> atoll.engine.v1.ClaimReply
-	7,  // 43: atoll.engine.v1.Engine.ListImages:output_type -> atoll.engine.v1.ListImagesReply
-	18, // 44: atoll.engine.v1.Engine.CreateBox:output_type -> atoll.engine.v1.Box
-	18, // 45: atoll.engine.v1.Engine.AssignBox:output_type -> atoll.engine.v1.Box
-	18, // 46: atoll.engine.v1.Engine.UpdateLimits:output_type -> atoll.engine.v1.Box
-	18, // 47: atoll.engine.v1.Engine.GetBox:output_type -> atoll.engine.v1.Box
-	15, // 48: atoll.engine.v1.Engine.ListBoxes:output_type -> atoll.engine.v1.ListBoxesReply
-	16, // 49: atoll.engine.v1.Engine.DeleteBox:output_type -> atoll.engine.v1.DeleteBoxReply
-	18, // 50: atoll.engine.v1.Engine.WatchBoxes:output_type -> atoll.engine.v1.Box
-	40, // 51: atoll.engine.v1.Engine.OpenContext:output_type -> atoll.exec.v1.Context
-	40, // 52: atoll.engine.v1.Engine.RestartContext:output_type -> atoll.exec.v1.Context
-	21, // 53: atoll.engine.v1.Engine.CloseContext:output_type -> atoll.engine.v1.CloseContextReply
-	22, // 54: atoll.engine.v1.Engine.ListContexts:output_type -> atoll.engine.v1.ListContextsReply
-	44, // 55: atoll.engine.v1.Engine.Execute:output_type -> atoll.exec.v1.ExecutionEvent
-	44, // 56: atoll.engine.v1.Engine.Attach:output_type -> atoll.exec.v1.ExecutionEvent
-	26, // 57: atoll.engine.v1.Engine.Interrupt:output_type -> atoll.engine.v1.InterruptReply
-	28, // 58: atoll.engine.v1.Engine.ListExecutions:output_type -> atoll.engine.v1.ListExecutionsReply
-	31, // 59: atoll.engine.v1.Engine.ReadOutput:output_type -> atoll.engine.v1.OutputPiece
-	33, // 60: atoll.engine.v1.Engine.ForgetExecutions:output_type -> atoll.engine.v1.ForgetExecutionsReply
-	41, // [41:61] is the sub-list for method output_type
-	21, // [21:41] is the sub-list for method input_type
-	21, // [21:21] is the sub-list for extension type_name
-	21, // [21:21] is the sub-list for extension extendee
-	0,  // [0:21] is the sub-list for field type_name
+	60, // 19: atoll.engine.v1.ExecutionRecord.finished:type_name -> atoll.exec.v1.Finished
+	61, // 20: atoll.engine.v1.ReadOutputRequest.stream:type_name -> atoll.exec.v1.Stream
+	62, // 21: atoll.engine.v1.StartProcessRequest.spec:type_name -> atoll.exec.v1.ProcessSpec
+	38, // 22: atoll.engine.v1.ListProcessesReply.processes:type_name -> atoll.engine.v1.NodeProcess
+	63, // 23: atoll.engine.v1.NodeProcess.process:type_name -> atoll.exec.v1.Process
+	64, // 24: atoll.engine.v1.WriteInputRequest.input:type_name -> atoll.exec.v1.WriteInputRequest
+	65, // 25: atoll.engine.v1.SignalProcessRequest.signal:type_name -> atoll.exec.v1.SignalRequest
+	66, // 26: atoll.engine.v1.ResizeTerminalRequest.resize:type_name -> atoll.exec.v1.ResizeRequest
+	67, // 27: atoll.engine.v1.FileCall.request:type_name -> atoll.file.v1.FileRequest
+	68, // 28: atoll.engine.v1.ReadFileCall.request:type_name -> atoll.file.v1.ReadFileRequest
+	69, // 29: atoll.engine.v1.WriteFileCall.request:type_name -> atoll.file.v1.WriteFileRequest
+	70, // 30: atoll.engine.v1.WatchFilesCall.request:type_name -> atoll.file.v1.WatchFilesRequest
+	71, // 31: atoll.engine.v1.TunnelCall.message:type_name -> atoll.exec.v1.TunnelMessage
+	51, // 32: atoll.engine.v1.SampleUsageReply.boxes:type_name -> atoll.engine.v1.BoxUsage
+	56, // 33: atoll.engine.v1.BoxUsage.limits:type_name -> atoll.exec.v1.Limits
+	2,  // 34: atoll.engine.v1.Engine.GetInfo:input_type -> atoll.engine.v1.GetInfoRequest
+	4,  // 35: atoll.engine.v1.Engine.Claim:input_type -> atoll.engine.v1.ClaimRequest
+	6,  // 36: atoll.engine.v1.Engine.ListImages:input_type -> atoll.engine.v1.ListImagesRequest
+	10, // 37: atoll.engine.v1.Engine.CreateBox:input_type -> atoll.engine.v1.CreateBoxRequest
+	11, // 38: atoll.engine.v1.Engine.AssignBox:input_type -> atoll.engine.v1.AssignBoxRequest
+	12, // 39: atoll.engine.v1.Engine.UpdateLimits:input_type -> atoll.engine.v1.UpdateLimitsRequest
+	13, // 40: atoll.engine.v1.Engine.GetBox:input_type -> atoll.engine.v1.BoxRequest
+	14, // 41: atoll.engine.v1.Engine.ListBoxes:input_type -> atoll.engine.v1.ListBoxesRequest
+	13, // 42: atoll.engine.v1.Engine.DeleteBox:input_type -> atoll.engine.v1.BoxRequest
+	17, // 43: atoll.engine.v1.Engine.WatchBoxes:input_type -> atoll.engine.v1.WatchBoxesRequest
+	19, // 44: atoll.engine.v1.Engine.OpenContext:input_type -> atoll.engine.v1.OpenContextRequest
+	20, // 45: atoll.engine.v1.Engine.RestartContext:input_type -> atoll.engine.v1.ContextRequest
+	20, // 46: atoll.engine.v1.Engine.CloseContext:input_type -> atoll.engine.v1.ContextRequest
+	13, // 47: atoll.engine.v1.Engine.ListContexts:input_type -> atoll.engine.v1.BoxRequest
+	23, // 48: atoll.engine.v1.Engine.Execute:input_type -> atoll.engine.v1.ExecuteRequest
+	24, // 49: atoll.engine.v1.Engine.Attach:input_type -> atoll.engine.v1.AttachRequest
+	25, // 50: atoll.engine.v1.Engine.Interrupt:input_type -> atoll.engine.v1.InterruptRequest
+	27, // 51: atoll.engine.v1.Engine.ListExecutions:input_type -> atoll.engine.v1.ListExecutionsRequest
+	30, // 52: atoll.engine.v1.Engine.ReadOutput:input_type -> atoll.engine.v1.ReadOutputRequest
+	32, // 53: atoll.engine.v1.Engine.ForgetExecutions:input_type -> atoll.engine.v1.ForgetExecutionsRequest
+	34, // 54: atoll.engine.v1.Engine.StartProcess:input_type -> atoll.engine.v1.StartProcessRequest
+	35, // 55: atoll.engine.v1.Engine.GetProcess:input_type -> atoll.engine.v1.ProcessRequest
+	36, // 56: atoll.engine.v1.Engine.ListProcesses:input_type -> atoll.engine.v1.ListProcessesRequest
+	35, // 57: atoll.engine.v1.Engine.WaitProcess:input_type -> atoll.engine.v1.ProcessRequest
+	39, // 58: atoll.engine.v1.Engine.WriteInput:input_type -> atoll.engine.v1.WriteInputRequest
+	40, // 59: atoll.engine.v1.Engine.SignalProcess:input_type -> atoll.engine.v1.SignalProcessRequest
+	42, // 60: atoll.engine.v1.Engine.ResizeTerminal:input_type -> atoll.engine.v1.ResizeTerminalRequest
+	13, // 61: atoll.engine.v1.Engine.ListGuestProcesses:input_type -> atoll.engine.v1.BoxRequest
+	44, // 62: atoll.engine.v1.Engine.File:input_type -> atoll.engine.v1.FileCall
+	45, // 63: atoll.engine.v1.Engine.ReadFile:input_type -> atoll.engine.v1.ReadFileCall
+	46, // 64: atoll.engine.v1.Engine.WriteFile:input_type -> atoll.engine.v1.WriteFileCall
+	47, // 65: atoll.engine.v1.Engine.WatchFiles:input_type -> atoll.engine.v1.WatchFilesCall
+	13, // 66: atoll.engine.v1.Engine.ListPorts:input_type -> atoll.engine.v1.BoxRequest
+	48, // 67: atoll.engine.v1.Engine.Tunnel:input_type -> atoll.engine.v1.TunnelCall
+	49, // 68: atoll.engine.v1.Engine.SampleUsage:input_type -> atoll.engine.v1.SampleUsageRequest
+	3,  // 69: atoll.engine.v1.Engine.GetInfo:output_type -> atoll.engine.v1.EngineInfo
+	5,  // 70: atoll.engine.v1.Engine.Claim:output_type -> atoll.engine.v1.ClaimReply
+	7,  // 71: atoll.engine.v1.Engine.ListImages:output_type -> atoll.engine.v1.ListImagesReply
+	18, // 72: atoll.engine.v1.Engine.CreateBox:output_type -> atoll.engine.v1.Box
+	18, // 73: atoll.engine.v1.Engine.AssignBox:output_type -> atoll.engine.v1.Box
+	18, // 74: atoll.engine.v1.Engine.UpdateLimits:output_type -> atoll.engine.v1.Box
+	18, // 75: atoll.engine.v1.Engine.GetBox:output_type -> atoll.engine.v1.Box
+	15, // 76: atoll.engine.v1.Engine.ListBoxes:output_type -> atoll.engine.v1.ListBoxesReply
+	16, // 77: atoll.engine.v1.Engine.DeleteBox:output_type -> atoll.engine.v1.DeleteBoxReply
+	18, // 78: atoll.engine.v1.Engine.WatchBoxes:output_type -> atoll.engine.v1.Box
+	58, // 79: atoll.engine.v1.Engine.OpenContext:output_type -> atoll.exec.v1.Context
+	58, // 80: atoll.engine.v1.Engine.RestartContext:output_type -> atoll.exec.v1.Context
+	21, // 81: atoll.engine.v1.Engine.CloseContext:output_type -> atoll.engine.v1.CloseContextReply
+	22, // 82: atoll.engine.v1.Engine.ListContexts:output_type -> atoll.engine.v1.ListContextsReply
+	72, // 83: atoll.engine.v1.Engine.Execute:output_type -> atoll.exec.v1.ExecutionEvent
+	72, // 84: atoll.engine.v1.Engine.Attach:output_type -> atoll.exec.v1.ExecutionEvent
+	26, // 85: atoll.engine.v1.Engine.Interrupt:output_type -> atoll.engine.v1.InterruptReply
+	28, // 86: atoll.engine.v1.Engine.ListExecutions:output_type -> atoll.engine.v1.ListExecutionsReply
+	31, // 87: atoll.engine.v1.Engine.ReadOutput:output_type -> atoll.engine.v1.OutputPiece
+	33, // 88: atoll.engine.v1.Engine.ForgetExecutions:output_type -> atoll.engine.v1.ForgetExecutionsReply
+	63, // 89: atoll.engine.v1.Engine.StartProcess:output_type -> atoll.exec.v1.Process
+	63, // 90: atoll.engine.v1.Engine.GetProcess:output_type -> atoll.exec.v1.Process
+	37, // 91: atoll.engine.v1.Engine.ListProcesses:output_type -> atoll.engine.v1.ListProcessesReply
+	63, // 92: atoll.engine.v1.Engine.WaitProcess:output_type -> atoll.exec.v1.Process
+	73, // 93: atoll.engine.v1.Engine.WriteInput:output_type -> atoll.exec.v1.WriteInputReply
+	41, // 94: atoll.engine.v1.Engine.SignalProcess:output_type -> atoll.engine.v1.SignalProcessReply
+	43, // 95: atoll.engine.v1.Engine.ResizeTerminal:output_type -> atoll.engine.v1.ResizeTerminalReply
+	74, // 96: atoll.engine.v1.Engine.ListGuestProcesses:output_type -> atoll.exec.v1.ListGuestProcessesReply
+	75, // 97: atoll.engine.v1.Engine.File:output_type -> atoll.file.v1.FileReply
+	76, // 98: atoll.engine.v1.Engine.ReadFile:output_type -> atoll.file.v1.FilePiece
+	77, // 99: atoll.engine.v1.Engine.WriteFile:output_type -> atoll.file.v1.WriteFileReply
+	78, // 100: atoll.engine.v1.Engine.WatchFiles:output_type -> atoll.file.v1.FileEvent
+	79, // 101: atoll.engine.v1.Engine.ListPorts:output_type -> atoll.exec.v1.ListPortsReply
+	71, // 102: atoll.engine.v1.Engine.Tunnel:output_type -> atoll.exec.v1.TunnelMessage
+	50, // 103: atoll.engine.v1.Engine.SampleUsage:output_type -> atoll.engine.v1.SampleUsageReply
+	69, // [69:104] is the sub-list for method output_type
+	34, // [34:69] is the sub-list for method input_type
+	34, // [34:34] is the sub-list for extension type_name
+	34, // [34:34] is the sub-list for extension extendee
+	0,  // [0:34] is the sub-list for field type_name
 }
 
 func init() { file_atoll_engine_v1_engine_proto_init() }
@@ -2294,7 +3393,7 @@ func file_atoll_engine_v1_engine_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_atoll_engine_v1_engine_proto_rawDesc), len(file_atoll_engine_v1_engine_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   36,
+			NumMessages:   54,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

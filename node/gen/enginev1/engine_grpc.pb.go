@@ -12,6 +12,7 @@ package enginev1
 
 import (
 	execv1 "atoll/node/gen/execv1"
+	filev1 "atoll/node/gen/filev1"
 	context "context"
 	grpc "google.golang.org/grpc"
 	codes "google.golang.org/grpc/codes"
@@ -24,26 +25,41 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Engine_GetInfo_FullMethodName          = "/atoll.engine.v1.Engine/GetInfo"
-	Engine_Claim_FullMethodName            = "/atoll.engine.v1.Engine/Claim"
-	Engine_ListImages_FullMethodName       = "/atoll.engine.v1.Engine/ListImages"
-	Engine_CreateBox_FullMethodName        = "/atoll.engine.v1.Engine/CreateBox"
-	Engine_AssignBox_FullMethodName        = "/atoll.engine.v1.Engine/AssignBox"
-	Engine_UpdateLimits_FullMethodName     = "/atoll.engine.v1.Engine/UpdateLimits"
-	Engine_GetBox_FullMethodName           = "/atoll.engine.v1.Engine/GetBox"
-	Engine_ListBoxes_FullMethodName        = "/atoll.engine.v1.Engine/ListBoxes"
-	Engine_DeleteBox_FullMethodName        = "/atoll.engine.v1.Engine/DeleteBox"
-	Engine_WatchBoxes_FullMethodName       = "/atoll.engine.v1.Engine/WatchBoxes"
-	Engine_OpenContext_FullMethodName      = "/atoll.engine.v1.Engine/OpenContext"
-	Engine_RestartContext_FullMethodName   = "/atoll.engine.v1.Engine/RestartContext"
-	Engine_CloseContext_FullMethodName     = "/atoll.engine.v1.Engine/CloseContext"
-	Engine_ListContexts_FullMethodName     = "/atoll.engine.v1.Engine/ListContexts"
-	Engine_Execute_FullMethodName          = "/atoll.engine.v1.Engine/Execute"
-	Engine_Attach_FullMethodName           = "/atoll.engine.v1.Engine/Attach"
-	Engine_Interrupt_FullMethodName        = "/atoll.engine.v1.Engine/Interrupt"
-	Engine_ListExecutions_FullMethodName   = "/atoll.engine.v1.Engine/ListExecutions"
-	Engine_ReadOutput_FullMethodName       = "/atoll.engine.v1.Engine/ReadOutput"
-	Engine_ForgetExecutions_FullMethodName = "/atoll.engine.v1.Engine/ForgetExecutions"
+	Engine_GetInfo_FullMethodName            = "/atoll.engine.v1.Engine/GetInfo"
+	Engine_Claim_FullMethodName              = "/atoll.engine.v1.Engine/Claim"
+	Engine_ListImages_FullMethodName         = "/atoll.engine.v1.Engine/ListImages"
+	Engine_CreateBox_FullMethodName          = "/atoll.engine.v1.Engine/CreateBox"
+	Engine_AssignBox_FullMethodName          = "/atoll.engine.v1.Engine/AssignBox"
+	Engine_UpdateLimits_FullMethodName       = "/atoll.engine.v1.Engine/UpdateLimits"
+	Engine_GetBox_FullMethodName             = "/atoll.engine.v1.Engine/GetBox"
+	Engine_ListBoxes_FullMethodName          = "/atoll.engine.v1.Engine/ListBoxes"
+	Engine_DeleteBox_FullMethodName          = "/atoll.engine.v1.Engine/DeleteBox"
+	Engine_WatchBoxes_FullMethodName         = "/atoll.engine.v1.Engine/WatchBoxes"
+	Engine_OpenContext_FullMethodName        = "/atoll.engine.v1.Engine/OpenContext"
+	Engine_RestartContext_FullMethodName     = "/atoll.engine.v1.Engine/RestartContext"
+	Engine_CloseContext_FullMethodName       = "/atoll.engine.v1.Engine/CloseContext"
+	Engine_ListContexts_FullMethodName       = "/atoll.engine.v1.Engine/ListContexts"
+	Engine_Execute_FullMethodName            = "/atoll.engine.v1.Engine/Execute"
+	Engine_Attach_FullMethodName             = "/atoll.engine.v1.Engine/Attach"
+	Engine_Interrupt_FullMethodName          = "/atoll.engine.v1.Engine/Interrupt"
+	Engine_ListExecutions_FullMethodName     = "/atoll.engine.v1.Engine/ListExecutions"
+	Engine_ReadOutput_FullMethodName         = "/atoll.engine.v1.Engine/ReadOutput"
+	Engine_ForgetExecutions_FullMethodName   = "/atoll.engine.v1.Engine/ForgetExecutions"
+	Engine_StartProcess_FullMethodName       = "/atoll.engine.v1.Engine/StartProcess"
+	Engine_GetProcess_FullMethodName         = "/atoll.engine.v1.Engine/GetProcess"
+	Engine_ListProcesses_FullMethodName      = "/atoll.engine.v1.Engine/ListProcesses"
+	Engine_WaitProcess_FullMethodName        = "/atoll.engine.v1.Engine/WaitProcess"
+	Engine_WriteInput_FullMethodName         = "/atoll.engine.v1.Engine/WriteInput"
+	Engine_SignalProcess_FullMethodName      = "/atoll.engine.v1.Engine/SignalProcess"
+	Engine_ResizeTerminal_FullMethodName     = "/atoll.engine.v1.Engine/ResizeTerminal"
+	Engine_ListGuestProcesses_FullMethodName = "/atoll.engine.v1.Engine/ListGuestProcesses"
+	Engine_File_FullMethodName               = "/atoll.engine.v1.Engine/File"
+	Engine_ReadFile_FullMethodName           = "/atoll.engine.v1.Engine/ReadFile"
+	Engine_WriteFile_FullMethodName          = "/atoll.engine.v1.Engine/WriteFile"
+	Engine_WatchFiles_FullMethodName         = "/atoll.engine.v1.Engine/WatchFiles"
+	Engine_ListPorts_FullMethodName          = "/atoll.engine.v1.Engine/ListPorts"
+	Engine_Tunnel_FullMethodName             = "/atoll.engine.v1.Engine/Tunnel"
+	Engine_SampleUsage_FullMethodName        = "/atoll.engine.v1.Engine/SampleUsage"
 )
 
 // EngineClient is the client API for Engine service.
@@ -86,7 +102,31 @@ type EngineClient interface {
 	// Raw bytes of one stream from the spool, following a running execution to its end if asked.
 	ReadOutput(ctx context.Context, in *ReadOutputRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[OutputPiece], error)
 	// The server has these on record. With keep_spool the output stays readable until forgotten without it (retention).
+	// Output that is to be kept is on file when this returns. Takes process ids too.
 	ForgetExecutions(ctx context.Context, in *ForgetExecutionsRequest, opts ...grpc.CallOption) (*ForgetExecutionsReply, error)
+	// Processes. Their events are read with Attach and ReadOutput, by process_id instead of execution_id.
+	// Answers when it has started, or has been found: with what it has said and how it ended so far.
+	StartProcess(ctx context.Context, in *StartProcessRequest, opts ...grpc.CallOption) (*execv1.Process, error)
+	// Running, or ended and not forgotten.
+	GetProcess(ctx context.Context, in *ProcessRequest, opts ...grpc.CallOption) (*execv1.Process, error)
+	ListProcesses(ctx context.Context, in *ListProcessesRequest, opts ...grpc.CallOption) (*ListProcessesReply, error)
+	// Answers when it has ended, or with the state it is in when the caller's deadline comes.
+	WaitProcess(ctx context.Context, in *ProcessRequest, opts ...grpc.CallOption) (*execv1.Process, error)
+	WriteInput(ctx context.Context, in *WriteInputRequest, opts ...grpc.CallOption) (*execv1.WriteInputReply, error)
+	SignalProcess(ctx context.Context, in *SignalProcessRequest, opts ...grpc.CallOption) (*SignalProcessReply, error)
+	ResizeTerminal(ctx context.Context, in *ResizeTerminalRequest, opts ...grpc.CallOption) (*ResizeTerminalReply, error)
+	ListGuestProcesses(ctx context.Context, in *BoxRequest, opts ...grpc.CallOption) (*execv1.ListGuestProcessesReply, error)
+	// Files: passed through to the agent.
+	File(ctx context.Context, in *FileCall, opts ...grpc.CallOption) (*filev1.FileReply, error)
+	ReadFile(ctx context.Context, in *ReadFileCall, opts ...grpc.CallOption) (grpc.ServerStreamingClient[filev1.FilePiece], error)
+	// The first message names the box and holds `open`. Cancelled, it leaves nothing behind.
+	WriteFile(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[WriteFileCall, filev1.WriteFileReply], error)
+	WatchFiles(ctx context.Context, in *WatchFilesCall, opts ...grpc.CallOption) (grpc.ServerStreamingClient[filev1.FileEvent], error)
+	ListPorts(ctx context.Context, in *BoxRequest, opts ...grpc.CallOption) (*execv1.ListPortsReply, error)
+	// The first message names the box and holds `open`.
+	Tunnel(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[TunnelCall, execv1.TunnelMessage], error)
+	// What every live box uses at this moment.
+	SampleUsage(ctx context.Context, in *SampleUsageRequest, opts ...grpc.CallOption) (*SampleUsageReply, error)
 }
 
 type engineClient struct {
@@ -333,6 +373,180 @@ func (c *engineClient) ForgetExecutions(ctx context.Context, in *ForgetExecution
 	return out, nil
 }
 
+func (c *engineClient) StartProcess(ctx context.Context, in *StartProcessRequest, opts ...grpc.CallOption) (*execv1.Process, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(execv1.Process)
+	err := c.cc.Invoke(ctx, Engine_StartProcess_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *engineClient) GetProcess(ctx context.Context, in *ProcessRequest, opts ...grpc.CallOption) (*execv1.Process, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(execv1.Process)
+	err := c.cc.Invoke(ctx, Engine_GetProcess_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *engineClient) ListProcesses(ctx context.Context, in *ListProcessesRequest, opts ...grpc.CallOption) (*ListProcessesReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListProcessesReply)
+	err := c.cc.Invoke(ctx, Engine_ListProcesses_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *engineClient) WaitProcess(ctx context.Context, in *ProcessRequest, opts ...grpc.CallOption) (*execv1.Process, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(execv1.Process)
+	err := c.cc.Invoke(ctx, Engine_WaitProcess_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *engineClient) WriteInput(ctx context.Context, in *WriteInputRequest, opts ...grpc.CallOption) (*execv1.WriteInputReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(execv1.WriteInputReply)
+	err := c.cc.Invoke(ctx, Engine_WriteInput_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *engineClient) SignalProcess(ctx context.Context, in *SignalProcessRequest, opts ...grpc.CallOption) (*SignalProcessReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SignalProcessReply)
+	err := c.cc.Invoke(ctx, Engine_SignalProcess_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *engineClient) ResizeTerminal(ctx context.Context, in *ResizeTerminalRequest, opts ...grpc.CallOption) (*ResizeTerminalReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ResizeTerminalReply)
+	err := c.cc.Invoke(ctx, Engine_ResizeTerminal_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *engineClient) ListGuestProcesses(ctx context.Context, in *BoxRequest, opts ...grpc.CallOption) (*execv1.ListGuestProcessesReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(execv1.ListGuestProcessesReply)
+	err := c.cc.Invoke(ctx, Engine_ListGuestProcesses_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *engineClient) File(ctx context.Context, in *FileCall, opts ...grpc.CallOption) (*filev1.FileReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(filev1.FileReply)
+	err := c.cc.Invoke(ctx, Engine_File_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *engineClient) ReadFile(ctx context.Context, in *ReadFileCall, opts ...grpc.CallOption) (grpc.ServerStreamingClient[filev1.FilePiece], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Engine_ServiceDesc.Streams[4], Engine_ReadFile_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[ReadFileCall, filev1.FilePiece]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Engine_ReadFileClient = grpc.ServerStreamingClient[filev1.FilePiece]
+
+func (c *engineClient) WriteFile(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[WriteFileCall, filev1.WriteFileReply], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Engine_ServiceDesc.Streams[5], Engine_WriteFile_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[WriteFileCall, filev1.WriteFileReply]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Engine_WriteFileClient = grpc.ClientStreamingClient[WriteFileCall, filev1.WriteFileReply]
+
+func (c *engineClient) WatchFiles(ctx context.Context, in *WatchFilesCall, opts ...grpc.CallOption) (grpc.ServerStreamingClient[filev1.FileEvent], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Engine_ServiceDesc.Streams[6], Engine_WatchFiles_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[WatchFilesCall, filev1.FileEvent]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Engine_WatchFilesClient = grpc.ServerStreamingClient[filev1.FileEvent]
+
+func (c *engineClient) ListPorts(ctx context.Context, in *BoxRequest, opts ...grpc.CallOption) (*execv1.ListPortsReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(execv1.ListPortsReply)
+	err := c.cc.Invoke(ctx, Engine_ListPorts_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *engineClient) Tunnel(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[TunnelCall, execv1.TunnelMessage], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Engine_ServiceDesc.Streams[7], Engine_Tunnel_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[TunnelCall, execv1.TunnelMessage]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Engine_TunnelClient = grpc.BidiStreamingClient[TunnelCall, execv1.TunnelMessage]
+
+func (c *engineClient) SampleUsage(ctx context.Context, in *SampleUsageRequest, opts ...grpc.CallOption) (*SampleUsageReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SampleUsageReply)
+	err := c.cc.Invoke(ctx, Engine_SampleUsage_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // EngineServer is the server API for Engine service.
 // All implementations should embed UnimplementedEngineServer
 // for forward compatibility.
@@ -373,7 +587,31 @@ type EngineServer interface {
 	// Raw bytes of one stream from the spool, following a running execution to its end if asked.
 	ReadOutput(*ReadOutputRequest, grpc.ServerStreamingServer[OutputPiece]) error
 	// The server has these on record. With keep_spool the output stays readable until forgotten without it (retention).
+	// Output that is to be kept is on file when this returns. Takes process ids too.
 	ForgetExecutions(context.Context, *ForgetExecutionsRequest) (*ForgetExecutionsReply, error)
+	// Processes. Their events are read with Attach and ReadOutput, by process_id instead of execution_id.
+	// Answers when it has started, or has been found: with what it has said and how it ended so far.
+	StartProcess(context.Context, *StartProcessRequest) (*execv1.Process, error)
+	// Running, or ended and not forgotten.
+	GetProcess(context.Context, *ProcessRequest) (*execv1.Process, error)
+	ListProcesses(context.Context, *ListProcessesRequest) (*ListProcessesReply, error)
+	// Answers when it has ended, or with the state it is in when the caller's deadline comes.
+	WaitProcess(context.Context, *ProcessRequest) (*execv1.Process, error)
+	WriteInput(context.Context, *WriteInputRequest) (*execv1.WriteInputReply, error)
+	SignalProcess(context.Context, *SignalProcessRequest) (*SignalProcessReply, error)
+	ResizeTerminal(context.Context, *ResizeTerminalRequest) (*ResizeTerminalReply, error)
+	ListGuestProcesses(context.Context, *BoxRequest) (*execv1.ListGuestProcessesReply, error)
+	// Files: passed through to the agent.
+	File(context.Context, *FileCall) (*filev1.FileReply, error)
+	ReadFile(*ReadFileCall, grpc.ServerStreamingServer[filev1.FilePiece]) error
+	// The first message names the box and holds `open`. Cancelled, it leaves nothing behind.
+	WriteFile(grpc.ClientStreamingServer[WriteFileCall, filev1.WriteFileReply]) error
+	WatchFiles(*WatchFilesCall, grpc.ServerStreamingServer[filev1.FileEvent]) error
+	ListPorts(context.Context, *BoxRequest) (*execv1.ListPortsReply, error)
+	// The first message names the box and holds `open`.
+	Tunnel(grpc.BidiStreamingServer[TunnelCall, execv1.TunnelMessage]) error
+	// What every live box uses at this moment.
+	SampleUsage(context.Context, *SampleUsageRequest) (*SampleUsageReply, error)
 }
 
 // UnimplementedEngineServer should be embedded to have
@@ -442,6 +680,51 @@ func (UnimplementedEngineServer) ReadOutput(*ReadOutputRequest, grpc.ServerStrea
 }
 func (UnimplementedEngineServer) ForgetExecutions(context.Context, *ForgetExecutionsRequest) (*ForgetExecutionsReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method ForgetExecutions not implemented")
+}
+func (UnimplementedEngineServer) StartProcess(context.Context, *StartProcessRequest) (*execv1.Process, error) {
+	return nil, status.Error(codes.Unimplemented, "method StartProcess not implemented")
+}
+func (UnimplementedEngineServer) GetProcess(context.Context, *ProcessRequest) (*execv1.Process, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetProcess not implemented")
+}
+func (UnimplementedEngineServer) ListProcesses(context.Context, *ListProcessesRequest) (*ListProcessesReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListProcesses not implemented")
+}
+func (UnimplementedEngineServer) WaitProcess(context.Context, *ProcessRequest) (*execv1.Process, error) {
+	return nil, status.Error(codes.Unimplemented, "method WaitProcess not implemented")
+}
+func (UnimplementedEngineServer) WriteInput(context.Context, *WriteInputRequest) (*execv1.WriteInputReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method WriteInput not implemented")
+}
+func (UnimplementedEngineServer) SignalProcess(context.Context, *SignalProcessRequest) (*SignalProcessReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method SignalProcess not implemented")
+}
+func (UnimplementedEngineServer) ResizeTerminal(context.Context, *ResizeTerminalRequest) (*ResizeTerminalReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method ResizeTerminal not implemented")
+}
+func (UnimplementedEngineServer) ListGuestProcesses(context.Context, *BoxRequest) (*execv1.ListGuestProcessesReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListGuestProcesses not implemented")
+}
+func (UnimplementedEngineServer) File(context.Context, *FileCall) (*filev1.FileReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method File not implemented")
+}
+func (UnimplementedEngineServer) ReadFile(*ReadFileCall, grpc.ServerStreamingServer[filev1.FilePiece]) error {
+	return status.Error(codes.Unimplemented, "method ReadFile not implemented")
+}
+func (UnimplementedEngineServer) WriteFile(grpc.ClientStreamingServer[WriteFileCall, filev1.WriteFileReply]) error {
+	return status.Error(codes.Unimplemented, "method WriteFile not implemented")
+}
+func (UnimplementedEngineServer) WatchFiles(*WatchFilesCall, grpc.ServerStreamingServer[filev1.FileEvent]) error {
+	return status.Error(codes.Unimplemented, "method WatchFiles not implemented")
+}
+func (UnimplementedEngineServer) ListPorts(context.Context, *BoxRequest) (*execv1.ListPortsReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListPorts not implemented")
+}
+func (UnimplementedEngineServer) Tunnel(grpc.BidiStreamingServer[TunnelCall, execv1.TunnelMessage]) error {
+	return status.Error(codes.Unimplemented, "method Tunnel not implemented")
+}
+func (UnimplementedEngineServer) SampleUsage(context.Context, *SampleUsageRequest) (*SampleUsageReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method SampleUsage not implemented")
 }
 func (UnimplementedEngineServer) testEmbeddedByValue() {}
 
@@ -795,6 +1078,240 @@ func _Engine_ForgetExecutions_Handler(srv interface{}, ctx context.Context, dec 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Engine_StartProcess_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(StartProcessRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(EngineServer).StartProcess(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Engine_StartProcess_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(EngineServer).StartProcess(ctx, req.(*StartProcessRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Engine_GetProcess_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ProcessRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(EngineServer).GetProcess(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Engine_GetProcess_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(EngineServer).GetProcess(ctx, req.(*ProcessRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Engine_ListProcesses_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListProcessesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(EngineServer).ListProcesses(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Engine_ListProcesses_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(EngineServer).ListProcesses(ctx, req.(*ListProcessesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Engine_WaitProcess_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ProcessRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(EngineServer).WaitProcess(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Engine_WaitProcess_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(EngineServer).WaitProcess(ctx, req.(*ProcessRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Engine_WriteInput_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(WriteInputRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(EngineServer).WriteInput(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Engine_WriteInput_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(EngineServer).WriteInput(ctx, req.(*WriteInputRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Engine_SignalProcess_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SignalProcessRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(EngineServer).SignalProcess(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Engine_SignalProcess_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(EngineServer).SignalProcess(ctx, req.(*SignalProcessRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Engine_ResizeTerminal_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ResizeTerminalRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(EngineServer).ResizeTerminal(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Engine_ResizeTerminal_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(EngineServer).ResizeTerminal(ctx, req.(*ResizeTerminalRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Engine_ListGuestProcesses_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(BoxRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(EngineServer).ListGuestProcesses(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Engine_ListGuestProcesses_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(EngineServer).ListGuestProcesses(ctx, req.(*BoxRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Engine_File_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(FileCall)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(EngineServer).File(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Engine_File_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(EngineServer).File(ctx, req.(*FileCall))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Engine_ReadFile_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(ReadFileCall)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(EngineServer).ReadFile(m, &grpc.GenericServerStream[ReadFileCall, filev1.FilePiece]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Engine_ReadFileServer = grpc.ServerStreamingServer[filev1.FilePiece]
+
+func _Engine_WriteFile_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(EngineServer).WriteFile(&grpc.GenericServerStream[WriteFileCall, filev1.WriteFileReply]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Engine_WriteFileServer = grpc.ClientStreamingServer[WriteFileCall, filev1.WriteFileReply]
+
+func _Engine_WatchFiles_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(WatchFilesCall)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(EngineServer).WatchFiles(m, &grpc.GenericServerStream[WatchFilesCall, filev1.FileEvent]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Engine_WatchFilesServer = grpc.ServerStreamingServer[filev1.FileEvent]
+
+func _Engine_ListPorts_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(BoxRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(EngineServer).ListPorts(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Engine_ListPorts_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(EngineServer).ListPorts(ctx, req.(*BoxRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Engine_Tunnel_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(EngineServer).Tunnel(&grpc.GenericServerStream[TunnelCall, execv1.TunnelMessage]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Engine_TunnelServer = grpc.BidiStreamingServer[TunnelCall, execv1.TunnelMessage]
+
+func _Engine_SampleUsage_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SampleUsageRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(EngineServer).SampleUsage(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Engine_SampleUsage_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(EngineServer).SampleUsage(ctx, req.(*SampleUsageRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Engine_ServiceDesc is the grpc.ServiceDesc for Engine service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -866,6 +1383,50 @@ var Engine_ServiceDesc = grpc.ServiceDesc{
 			MethodName: "ForgetExecutions",
 			Handler:    _Engine_ForgetExecutions_Handler,
 		},
+		{
+			MethodName: "StartProcess",
+			Handler:    _Engine_StartProcess_Handler,
+		},
+		{
+			MethodName: "GetProcess",
+			Handler:    _Engine_GetProcess_Handler,
+		},
+		{
+			MethodName: "ListProcesses",
+			Handler:    _Engine_ListProcesses_Handler,
+		},
+		{
+			MethodName: "WaitProcess",
+			Handler:    _Engine_WaitProcess_Handler,
+		},
+		{
+			MethodName: "WriteInput",
+			Handler:    _Engine_WriteInput_Handler,
+		},
+		{
+			MethodName: "SignalProcess",
+			Handler:    _Engine_SignalProcess_Handler,
+		},
+		{
+			MethodName: "ResizeTerminal",
+			Handler:    _Engine_ResizeTerminal_Handler,
+		},
+		{
+			MethodName: "ListGuestProcesses",
+			Handler:    _Engine_ListGuestProcesses_Handler,
+		},
+		{
+			MethodName: "File",
+			Handler:    _Engine_File_Handler,
+		},
+		{
+			MethodName: "ListPorts",
+			Handler:    _Engine_ListPorts_Handler,
+		},
+		{
+			MethodName: "SampleUsage",
+			Handler:    _Engine_SampleUsage_Handler,
+		},
 	},
 	Streams: []grpc.StreamDesc{
 		{
@@ -887,6 +1448,27 @@ var Engine_ServiceDesc = grpc.ServiceDesc{
 			StreamName:    "ReadOutput",
 			Handler:       _Engine_ReadOutput_Handler,
 			ServerStreams: true,
+		},
+		{
+			StreamName:    "ReadFile",
+			Handler:       _Engine_ReadFile_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "WriteFile",
+			Handler:       _Engine_WriteFile_Handler,
+			ClientStreams: true,
+		},
+		{
+			StreamName:    "WatchFiles",
+			Handler:       _Engine_WatchFiles_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "Tunnel",
+			Handler:       _Engine_Tunnel_Handler,
+			ServerStreams: true,
+			ClientStreams: true,
 		},
 	},
 	Metadata: "atoll/engine/v1/engine.proto",

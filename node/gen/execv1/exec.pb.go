@@ -29,6 +29,8 @@ const (
 	Stream_STREAM_UNSPECIFIED Stream = 0
 	Stream_STREAM_STDOUT      Stream = 1
 	Stream_STREAM_STDERR      Stream = 2
+	// Both in the order in which they came. Only to ask with; no event has it.
+	Stream_STREAM_COMBINED Stream = 3
 )
 
 // Enum value maps for Stream.
@@ -37,11 +39,13 @@ var (
 		0: "STREAM_UNSPECIFIED",
 		1: "STREAM_STDOUT",
 		2: "STREAM_STDERR",
+		3: "STREAM_COMBINED",
 	}
 	Stream_value = map[string]int32{
 		"STREAM_UNSPECIFIED": 0,
 		"STREAM_STDOUT":      1,
 		"STREAM_STDERR":      2,
+		"STREAM_COMBINED":    3,
 	}
 )
 
@@ -201,6 +205,58 @@ func (x ContextState) Number() protoreflect.EnumNumber {
 // Deprecated: Use ContextState.Descriptor instead.
 func (ContextState) EnumDescriptor() ([]byte, []int) {
 	return file_atoll_exec_v1_exec_proto_rawDescGZIP(), []int{2}
+}
+
+type SignalTarget int32
+
+const (
+	// The process alone.
+	SignalTarget_SIGNAL_TARGET_PROCESS SignalTarget = 0
+	// Its process group (with a terminal: the foreground group).
+	SignalTarget_SIGNAL_TARGET_GROUP SignalTarget = 1
+	// All that it has started, whatever session or parent that has now.
+	SignalTarget_SIGNAL_TARGET_TREE SignalTarget = 2
+)
+
+// Enum value maps for SignalTarget.
+var (
+	SignalTarget_name = map[int32]string{
+		0: "SIGNAL_TARGET_PROCESS",
+		1: "SIGNAL_TARGET_GROUP",
+		2: "SIGNAL_TARGET_TREE",
+	}
+	SignalTarget_value = map[string]int32{
+		"SIGNAL_TARGET_PROCESS": 0,
+		"SIGNAL_TARGET_GROUP":   1,
+		"SIGNAL_TARGET_TREE":    2,
+	}
+)
+
+func (x SignalTarget) Enum() *SignalTarget {
+	p := new(SignalTarget)
+	*p = x
+	return p
+}
+
+func (x SignalTarget) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (SignalTarget) Descriptor() protoreflect.EnumDescriptor {
+	return file_atoll_exec_v1_exec_proto_enumTypes[3].Descriptor()
+}
+
+func (SignalTarget) Type() protoreflect.EnumType {
+	return &file_atoll_exec_v1_exec_proto_enumTypes[3]
+}
+
+func (x SignalTarget) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use SignalTarget.Descriptor instead.
+func (SignalTarget) EnumDescriptor() ([]byte, []int) {
+	return file_atoll_exec_v1_exec_proto_rawDescGZIP(), []int{3}
 }
 
 // One run of code in a context.
@@ -433,8 +489,10 @@ func (*ExecutionEvent_Gap) isExecutionEvent_Event() {}
 func (*ExecutionEvent_Finished) isExecutionEvent_Event() {}
 
 type Started struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	AtUnixMs      int64                  `protobuf:"varint,1,opt,name=at_unix_ms,json=atUnixMs,proto3" json:"at_unix_ms,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	AtUnixMs int64                  `protobuf:"varint,1,opt,name=at_unix_ms,json=atUnixMs,proto3" json:"at_unix_ms,omitempty"`
+	// Of a process: its id inside the sandbox.
+	Pid           int32 `protobuf:"varint,2,opt,name=pid,proto3" json:"pid,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -472,6 +530,13 @@ func (*Started) Descriptor() ([]byte, []int) {
 func (x *Started) GetAtUnixMs() int64 {
 	if x != nil {
 		return x.AtUnixMs
+	}
+	return 0
+}
+
+func (x *Started) GetPid() int32 {
+	if x != nil {
+		return x.Pid
 	}
 	return 0
 }
@@ -1107,6 +1172,1075 @@ func (x *Context) GetDetail() string {
 	return ""
 }
 
+// A program in a sandbox. What it prints and how it ends are events like an execution's: Started, Output, Finished with EXITED, TIMEOUT,
+// OUT_OF_MEMORY, SANDBOX_ENDED or LOST. With a terminal all output is STDOUT.
+type ProcessSpec struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Chosen by the server; a second start with the same id finds the first and never runs twice.
+	ProcessId string `protobuf:"bytes,1,opt,name=process_id,json=processId,proto3" json:"process_id,omitempty"`
+	// The program is looked for in the PATH of its environment. At most 1 MiB with the environment.
+	Argv []string `protobuf:"bytes,2,rep,name=argv,proto3" json:"argv,omitempty"`
+	// Absolute, or relative to the user's home. Empty: the template's work folder.
+	Cwd string `protobuf:"bytes,3,opt,name=cwd,proto3" json:"cwd,omitempty"`
+	// Added to the sandbox's.
+	Env map[string]string `protobuf:"bytes,4,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// A name of the image, or "uid", or "uid:gid". Empty: the template's.
+	User string `protobuf:"bytes,5,opt,name=user,proto3" json:"user,omitempty"`
+	// False: it reads end-of-file at once. With a terminal there is always an input.
+	Stdin bool `protobuf:"varint,6,opt,name=stdin,proto3" json:"stdin,omitempty"`
+	// From its start; then its whole tree is killed. 0: none.
+	TimeoutMs uint64 `protobuf:"varint,7,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"`
+	// Set: it runs on a terminal of this size, in a session of its own.
+	Terminal *TerminalSize `protobuf:"bytes,8,opt,name=terminal,proto3" json:"terminal,omitempty"`
+	// Opaque to agent and engine, kept with the process.
+	Labels        map[string]string `protobuf:"bytes,9,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ProcessSpec) Reset() {
+	*x = ProcessSpec{}
+	mi := &file_atoll_exec_v1_exec_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ProcessSpec) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ProcessSpec) ProtoMessage() {}
+
+func (x *ProcessSpec) ProtoReflect() protoreflect.Message {
+	mi := &file_atoll_exec_v1_exec_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ProcessSpec.ProtoReflect.Descriptor instead.
+func (*ProcessSpec) Descriptor() ([]byte, []int) {
+	return file_atoll_exec_v1_exec_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *ProcessSpec) GetProcessId() string {
+	if x != nil {
+		return x.ProcessId
+	}
+	return ""
+}
+
+func (x *ProcessSpec) GetArgv() []string {
+	if x != nil {
+		return x.Argv
+	}
+	return nil
+}
+
+func (x *ProcessSpec) GetCwd() string {
+	if x != nil {
+		return x.Cwd
+	}
+	return ""
+}
+
+func (x *ProcessSpec) GetEnv() map[string]string {
+	if x != nil {
+		return x.Env
+	}
+	return nil
+}
+
+func (x *ProcessSpec) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *ProcessSpec) GetStdin() bool {
+	if x != nil {
+		return x.Stdin
+	}
+	return false
+}
+
+func (x *ProcessSpec) GetTimeoutMs() uint64 {
+	if x != nil {
+		return x.TimeoutMs
+	}
+	return 0
+}
+
+func (x *ProcessSpec) GetTerminal() *TerminalSize {
+	if x != nil {
+		return x.Terminal
+	}
+	return nil
+}
+
+func (x *ProcessSpec) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+type TerminalSize struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Columns       uint32                 `protobuf:"varint,1,opt,name=columns,proto3" json:"columns,omitempty"`
+	Rows          uint32                 `protobuf:"varint,2,opt,name=rows,proto3" json:"rows,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TerminalSize) Reset() {
+	*x = TerminalSize{}
+	mi := &file_atoll_exec_v1_exec_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TerminalSize) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TerminalSize) ProtoMessage() {}
+
+func (x *TerminalSize) ProtoReflect() protoreflect.Message {
+	mi := &file_atoll_exec_v1_exec_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TerminalSize.ProtoReflect.Descriptor instead.
+func (*TerminalSize) Descriptor() ([]byte, []int) {
+	return file_atoll_exec_v1_exec_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *TerminalSize) GetColumns() uint32 {
+	if x != nil {
+		return x.Columns
+	}
+	return 0
+}
+
+func (x *TerminalSize) GetRows() uint32 {
+	if x != nil {
+		return x.Rows
+	}
+	return 0
+}
+
+type Process struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Spec  *ProcessSpec           `protobuf:"bytes,1,opt,name=spec,proto3" json:"spec,omitempty"`
+	// Inside the sandbox. 0: never started.
+	Pid             int32 `protobuf:"varint,2,opt,name=pid,proto3" json:"pid,omitempty"`
+	Running         bool  `protobuf:"varint,3,opt,name=running,proto3" json:"running,omitempty"`
+	StartedAtUnixMs int64 `protobuf:"varint,4,opt,name=started_at_unix_ms,json=startedAtUnixMs,proto3" json:"started_at_unix_ms,omitempty"`
+	// Set when it has ended.
+	Finished *Finished `protobuf:"bytes,5,opt,name=finished,proto3" json:"finished,omitempty"`
+	// Position of the next byte of input.
+	StdinOffset   uint64 `protobuf:"varint,6,opt,name=stdin_offset,json=stdinOffset,proto3" json:"stdin_offset,omitempty"`
+	StdinClosed   bool   `protobuf:"varint,7,opt,name=stdin_closed,json=stdinClosed,proto3" json:"stdin_closed,omitempty"`
+	StdoutBytes   uint64 `protobuf:"varint,8,opt,name=stdout_bytes,json=stdoutBytes,proto3" json:"stdout_bytes,omitempty"`
+	StderrBytes   uint64 `protobuf:"varint,9,opt,name=stderr_bytes,json=stderrBytes,proto3" json:"stderr_bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Process) Reset() {
+	*x = Process{}
+	mi := &file_atoll_exec_v1_exec_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Process) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Process) ProtoMessage() {}
+
+func (x *Process) ProtoReflect() protoreflect.Message {
+	mi := &file_atoll_exec_v1_exec_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Process.ProtoReflect.Descriptor instead.
+func (*Process) Descriptor() ([]byte, []int) {
+	return file_atoll_exec_v1_exec_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *Process) GetSpec() *ProcessSpec {
+	if x != nil {
+		return x.Spec
+	}
+	return nil
+}
+
+func (x *Process) GetPid() int32 {
+	if x != nil {
+		return x.Pid
+	}
+	return 0
+}
+
+func (x *Process) GetRunning() bool {
+	if x != nil {
+		return x.Running
+	}
+	return false
+}
+
+func (x *Process) GetStartedAtUnixMs() int64 {
+	if x != nil {
+		return x.StartedAtUnixMs
+	}
+	return 0
+}
+
+func (x *Process) GetFinished() *Finished {
+	if x != nil {
+		return x.Finished
+	}
+	return nil
+}
+
+func (x *Process) GetStdinOffset() uint64 {
+	if x != nil {
+		return x.StdinOffset
+	}
+	return 0
+}
+
+func (x *Process) GetStdinClosed() bool {
+	if x != nil {
+		return x.StdinClosed
+	}
+	return false
+}
+
+func (x *Process) GetStdoutBytes() uint64 {
+	if x != nil {
+		return x.StdoutBytes
+	}
+	return 0
+}
+
+func (x *Process) GetStderrBytes() uint64 {
+	if x != nil {
+		return x.StderrBytes
+	}
+	return 0
+}
+
+type WriteInputRequest struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	ProcessId string                 `protobuf:"bytes,1,opt,name=process_id,json=processId,proto3" json:"process_id,omitempty"`
+	// Where `data` belongs in the input: what lies before the position reached so far is skipped, so a repeated write is harmless; a hole is
+	// FAILED_PRECONDITION. Unset: right after what was written last.
+	Offset *uint64 `protobuf:"varint,2,opt,name=offset,proto3,oneof" json:"offset,omitempty"`
+	// At most 256 KiB.
+	Data []byte `protobuf:"bytes,3,opt,name=data,proto3" json:"data,omitempty"`
+	// End of input after `data`; a terminal gets its end-of-file character.
+	Close         bool `protobuf:"varint,4,opt,name=close,proto3" json:"close,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WriteInputRequest) Reset() {
+	*x = WriteInputRequest{}
+	mi := &file_atoll_exec_v1_exec_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WriteInputRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WriteInputRequest) ProtoMessage() {}
+
+func (x *WriteInputRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_atoll_exec_v1_exec_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WriteInputRequest.ProtoReflect.Descriptor instead.
+func (*WriteInputRequest) Descriptor() ([]byte, []int) {
+	return file_atoll_exec_v1_exec_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *WriteInputRequest) GetProcessId() string {
+	if x != nil {
+		return x.ProcessId
+	}
+	return ""
+}
+
+func (x *WriteInputRequest) GetOffset() uint64 {
+	if x != nil && x.Offset != nil {
+		return *x.Offset
+	}
+	return 0
+}
+
+func (x *WriteInputRequest) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+func (x *WriteInputRequest) GetClose() bool {
+	if x != nil {
+		return x.Close
+	}
+	return false
+}
+
+type WriteInputReply struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The position after what was taken. Less than all where the program doesn't read and the caller's deadline came.
+	Offset        uint64 `protobuf:"varint,1,opt,name=offset,proto3" json:"offset,omitempty"`
+	Closed        bool   `protobuf:"varint,2,opt,name=closed,proto3" json:"closed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WriteInputReply) Reset() {
+	*x = WriteInputReply{}
+	mi := &file_atoll_exec_v1_exec_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WriteInputReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WriteInputReply) ProtoMessage() {}
+
+func (x *WriteInputReply) ProtoReflect() protoreflect.Message {
+	mi := &file_atoll_exec_v1_exec_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WriteInputReply.ProtoReflect.Descriptor instead.
+func (*WriteInputReply) Descriptor() ([]byte, []int) {
+	return file_atoll_exec_v1_exec_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *WriteInputReply) GetOffset() uint64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+func (x *WriteInputReply) GetClosed() bool {
+	if x != nil {
+		return x.Closed
+	}
+	return false
+}
+
+type SignalRequest struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	ProcessId string                 `protobuf:"bytes,1,opt,name=process_id,json=processId,proto3" json:"process_id,omitempty"`
+	Signal    int32                  `protobuf:"varint,2,opt,name=signal,proto3" json:"signal,omitempty"`
+	Target    SignalTarget           `protobuf:"varint,3,opt,name=target,proto3,enum=atoll.exec.v1.SignalTarget" json:"target,omitempty"`
+	// Instead of process_id: any process of the inner namespace, started by whomever.
+	Pid           int32 `protobuf:"varint,4,opt,name=pid,proto3" json:"pid,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SignalRequest) Reset() {
+	*x = SignalRequest{}
+	mi := &file_atoll_exec_v1_exec_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SignalRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SignalRequest) ProtoMessage() {}
+
+func (x *SignalRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_atoll_exec_v1_exec_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SignalRequest.ProtoReflect.Descriptor instead.
+func (*SignalRequest) Descriptor() ([]byte, []int) {
+	return file_atoll_exec_v1_exec_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *SignalRequest) GetProcessId() string {
+	if x != nil {
+		return x.ProcessId
+	}
+	return ""
+}
+
+func (x *SignalRequest) GetSignal() int32 {
+	if x != nil {
+		return x.Signal
+	}
+	return 0
+}
+
+func (x *SignalRequest) GetTarget() SignalTarget {
+	if x != nil {
+		return x.Target
+	}
+	return SignalTarget_SIGNAL_TARGET_PROCESS
+}
+
+func (x *SignalRequest) GetPid() int32 {
+	if x != nil {
+		return x.Pid
+	}
+	return 0
+}
+
+type ResizeRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ProcessId     string                 `protobuf:"bytes,1,opt,name=process_id,json=processId,proto3" json:"process_id,omitempty"`
+	Size          *TerminalSize          `protobuf:"bytes,2,opt,name=size,proto3" json:"size,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResizeRequest) Reset() {
+	*x = ResizeRequest{}
+	mi := &file_atoll_exec_v1_exec_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResizeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResizeRequest) ProtoMessage() {}
+
+func (x *ResizeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_atoll_exec_v1_exec_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResizeRequest.ProtoReflect.Descriptor instead.
+func (*ResizeRequest) Descriptor() ([]byte, []int) {
+	return file_atoll_exec_v1_exec_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *ResizeRequest) GetProcessId() string {
+	if x != nil {
+		return x.ProcessId
+	}
+	return ""
+}
+
+func (x *ResizeRequest) GetSize() *TerminalSize {
+	if x != nil {
+		return x.Size
+	}
+	return nil
+}
+
+// What `ps` shows: every process of the sandbox, started by whomever, but for Atoll's own.
+type GuestProcess struct {
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	Pid             int32                  `protobuf:"varint,1,opt,name=pid,proto3" json:"pid,omitempty"`
+	ParentPid       int32                  `protobuf:"varint,2,opt,name=parent_pid,json=parentPid,proto3" json:"parent_pid,omitempty"`
+	Uid             uint32                 `protobuf:"varint,3,opt,name=uid,proto3" json:"uid,omitempty"`
+	User            string                 `protobuf:"bytes,4,opt,name=user,proto3" json:"user,omitempty"`
+	Command         string                 `protobuf:"bytes,5,opt,name=command,proto3" json:"command,omitempty"`
+	Argv            []string               `protobuf:"bytes,6,rep,name=argv,proto3" json:"argv,omitempty"`
+	State           string                 `protobuf:"bytes,7,opt,name=state,proto3" json:"state,omitempty"`
+	CpuMs           uint64                 `protobuf:"varint,8,opt,name=cpu_ms,json=cpuMs,proto3" json:"cpu_ms,omitempty"`
+	MemoryBytes     uint64                 `protobuf:"varint,9,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
+	StartedAtUnixMs int64                  `protobuf:"varint,10,opt,name=started_at_unix_ms,json=startedAtUnixMs,proto3" json:"started_at_unix_ms,omitempty"`
+	// Of the process that it descends from, where that was started by our API.
+	ProcessId     string `protobuf:"bytes,11,opt,name=process_id,json=processId,proto3" json:"process_id,omitempty"`
+	ContextId     string `protobuf:"bytes,12,opt,name=context_id,json=contextId,proto3" json:"context_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GuestProcess) Reset() {
+	*x = GuestProcess{}
+	mi := &file_atoll_exec_v1_exec_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GuestProcess) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GuestProcess) ProtoMessage() {}
+
+func (x *GuestProcess) ProtoReflect() protoreflect.Message {
+	mi := &file_atoll_exec_v1_exec_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GuestProcess.ProtoReflect.Descriptor instead.
+func (*GuestProcess) Descriptor() ([]byte, []int) {
+	return file_atoll_exec_v1_exec_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *GuestProcess) GetPid() int32 {
+	if x != nil {
+		return x.Pid
+	}
+	return 0
+}
+
+func (x *GuestProcess) GetParentPid() int32 {
+	if x != nil {
+		return x.ParentPid
+	}
+	return 0
+}
+
+func (x *GuestProcess) GetUid() uint32 {
+	if x != nil {
+		return x.Uid
+	}
+	return 0
+}
+
+func (x *GuestProcess) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *GuestProcess) GetCommand() string {
+	if x != nil {
+		return x.Command
+	}
+	return ""
+}
+
+func (x *GuestProcess) GetArgv() []string {
+	if x != nil {
+		return x.Argv
+	}
+	return nil
+}
+
+func (x *GuestProcess) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *GuestProcess) GetCpuMs() uint64 {
+	if x != nil {
+		return x.CpuMs
+	}
+	return 0
+}
+
+func (x *GuestProcess) GetMemoryBytes() uint64 {
+	if x != nil {
+		return x.MemoryBytes
+	}
+	return 0
+}
+
+func (x *GuestProcess) GetStartedAtUnixMs() int64 {
+	if x != nil {
+		return x.StartedAtUnixMs
+	}
+	return 0
+}
+
+func (x *GuestProcess) GetProcessId() string {
+	if x != nil {
+		return x.ProcessId
+	}
+	return ""
+}
+
+func (x *GuestProcess) GetContextId() string {
+	if x != nil {
+		return x.ContextId
+	}
+	return ""
+}
+
+type ListGuestProcessesReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Processes     []*GuestProcess        `protobuf:"bytes,1,rep,name=processes,proto3" json:"processes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListGuestProcessesReply) Reset() {
+	*x = ListGuestProcessesReply{}
+	mi := &file_atoll_exec_v1_exec_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListGuestProcessesReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListGuestProcessesReply) ProtoMessage() {}
+
+func (x *ListGuestProcessesReply) ProtoReflect() protoreflect.Message {
+	mi := &file_atoll_exec_v1_exec_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListGuestProcessesReply.ProtoReflect.Descriptor instead.
+func (*ListGuestProcessesReply) Descriptor() ([]byte, []int) {
+	return file_atoll_exec_v1_exec_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *ListGuestProcessesReply) GetProcesses() []*GuestProcess {
+	if x != nil {
+		return x.Processes
+	}
+	return nil
+}
+
+// A TCP port that something in the sandbox listens on.
+type ListeningPort struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Port  uint32                 `protobuf:"varint,1,opt,name=port,proto3" json:"port,omitempty"`
+	// "0.0.0.0", "127.0.0.1", "::", …
+	Address       string `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
+	Pid           int32  `protobuf:"varint,3,opt,name=pid,proto3" json:"pid,omitempty"`
+	Command       string `protobuf:"bytes,4,opt,name=command,proto3" json:"command,omitempty"`
+	ProcessId     string `protobuf:"bytes,5,opt,name=process_id,json=processId,proto3" json:"process_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListeningPort) Reset() {
+	*x = ListeningPort{}
+	mi := &file_atoll_exec_v1_exec_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListeningPort) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListeningPort) ProtoMessage() {}
+
+func (x *ListeningPort) ProtoReflect() protoreflect.Message {
+	mi := &file_atoll_exec_v1_exec_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListeningPort.ProtoReflect.Descriptor instead.
+func (*ListeningPort) Descriptor() ([]byte, []int) {
+	return file_atoll_exec_v1_exec_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *ListeningPort) GetPort() uint32 {
+	if x != nil {
+		return x.Port
+	}
+	return 0
+}
+
+func (x *ListeningPort) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *ListeningPort) GetPid() int32 {
+	if x != nil {
+		return x.Pid
+	}
+	return 0
+}
+
+func (x *ListeningPort) GetCommand() string {
+	if x != nil {
+		return x.Command
+	}
+	return ""
+}
+
+func (x *ListeningPort) GetProcessId() string {
+	if x != nil {
+		return x.ProcessId
+	}
+	return ""
+}
+
+type ListPortsReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Ports         []*ListeningPort       `protobuf:"bytes,1,rep,name=ports,proto3" json:"ports,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListPortsReply) Reset() {
+	*x = ListPortsReply{}
+	mi := &file_atoll_exec_v1_exec_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListPortsReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListPortsReply) ProtoMessage() {}
+
+func (x *ListPortsReply) ProtoReflect() protoreflect.Message {
+	mi := &file_atoll_exec_v1_exec_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListPortsReply.ProtoReflect.Descriptor instead.
+func (*ListPortsReply) Descriptor() ([]byte, []int) {
+	return file_atoll_exec_v1_exec_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *ListPortsReply) GetPorts() []*ListeningPort {
+	if x != nil {
+		return x.Ports
+	}
+	return nil
+}
+
+// One TCP connection into a sandbox. From the caller first `open`, answered by `opened` (or the call fails: UNAVAILABLE where nothing listens),
+// then data both ways. Half-close is kept: `end` says that no more data comes from this side.
+type TunnelMessage struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Message:
+	//
+	//	*TunnelMessage_Open
+	//	*TunnelMessage_Opened
+	//	*TunnelMessage_Data
+	//	*TunnelMessage_End
+	Message       isTunnelMessage_Message `protobuf_oneof:"message"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TunnelMessage) Reset() {
+	*x = TunnelMessage{}
+	mi := &file_atoll_exec_v1_exec_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TunnelMessage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TunnelMessage) ProtoMessage() {}
+
+func (x *TunnelMessage) ProtoReflect() protoreflect.Message {
+	mi := &file_atoll_exec_v1_exec_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TunnelMessage.ProtoReflect.Descriptor instead.
+func (*TunnelMessage) Descriptor() ([]byte, []int) {
+	return file_atoll_exec_v1_exec_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *TunnelMessage) GetMessage() isTunnelMessage_Message {
+	if x != nil {
+		return x.Message
+	}
+	return nil
+}
+
+func (x *TunnelMessage) GetOpen() *TunnelOpen {
+	if x != nil {
+		if x, ok := x.Message.(*TunnelMessage_Open); ok {
+			return x.Open
+		}
+	}
+	return nil
+}
+
+func (x *TunnelMessage) GetOpened() *TunnelOpened {
+	if x != nil {
+		if x, ok := x.Message.(*TunnelMessage_Opened); ok {
+			return x.Opened
+		}
+	}
+	return nil
+}
+
+func (x *TunnelMessage) GetData() []byte {
+	if x != nil {
+		if x, ok := x.Message.(*TunnelMessage_Data); ok {
+			return x.Data
+		}
+	}
+	return nil
+}
+
+func (x *TunnelMessage) GetEnd() *TunnelEnd {
+	if x != nil {
+		if x, ok := x.Message.(*TunnelMessage_End); ok {
+			return x.End
+		}
+	}
+	return nil
+}
+
+type isTunnelMessage_Message interface {
+	isTunnelMessage_Message()
+}
+
+type TunnelMessage_Open struct {
+	Open *TunnelOpen `protobuf:"bytes,1,opt,name=open,proto3,oneof"`
+}
+
+type TunnelMessage_Opened struct {
+	Opened *TunnelOpened `protobuf:"bytes,2,opt,name=opened,proto3,oneof"`
+}
+
+type TunnelMessage_Data struct {
+	Data []byte `protobuf:"bytes,3,opt,name=data,proto3,oneof"`
+}
+
+type TunnelMessage_End struct {
+	End *TunnelEnd `protobuf:"bytes,4,opt,name=end,proto3,oneof"`
+}
+
+func (*TunnelMessage_Open) isTunnelMessage_Message() {}
+
+func (*TunnelMessage_Opened) isTunnelMessage_Message() {}
+
+func (*TunnelMessage_Data) isTunnelMessage_Message() {}
+
+func (*TunnelMessage_End) isTunnelMessage_Message() {}
+
+type TunnelOpen struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Port  uint32                 `protobuf:"varint,1,opt,name=port,proto3" json:"port,omitempty"`
+	// Empty: 127.0.0.1, then ::1. Only addresses of the sandbox itself are allowed.
+	Host          string `protobuf:"bytes,2,opt,name=host,proto3" json:"host,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TunnelOpen) Reset() {
+	*x = TunnelOpen{}
+	mi := &file_atoll_exec_v1_exec_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TunnelOpen) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TunnelOpen) ProtoMessage() {}
+
+func (x *TunnelOpen) ProtoReflect() protoreflect.Message {
+	mi := &file_atoll_exec_v1_exec_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TunnelOpen.ProtoReflect.Descriptor instead.
+func (*TunnelOpen) Descriptor() ([]byte, []int) {
+	return file_atoll_exec_v1_exec_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *TunnelOpen) GetPort() uint32 {
+	if x != nil {
+		return x.Port
+	}
+	return 0
+}
+
+func (x *TunnelOpen) GetHost() string {
+	if x != nil {
+		return x.Host
+	}
+	return ""
+}
+
+type TunnelOpened struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TunnelOpened) Reset() {
+	*x = TunnelOpened{}
+	mi := &file_atoll_exec_v1_exec_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TunnelOpened) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TunnelOpened) ProtoMessage() {}
+
+func (x *TunnelOpened) ProtoReflect() protoreflect.Message {
+	mi := &file_atoll_exec_v1_exec_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TunnelOpened.ProtoReflect.Descriptor instead.
+func (*TunnelOpened) Descriptor() ([]byte, []int) {
+	return file_atoll_exec_v1_exec_proto_rawDescGZIP(), []int{24}
+}
+
+type TunnelEnd struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TunnelEnd) Reset() {
+	*x = TunnelEnd{}
+	mi := &file_atoll_exec_v1_exec_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TunnelEnd) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TunnelEnd) ProtoMessage() {}
+
+func (x *TunnelEnd) ProtoReflect() protoreflect.Message {
+	mi := &file_atoll_exec_v1_exec_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TunnelEnd.ProtoReflect.Descriptor instead.
+func (*TunnelEnd) Descriptor() ([]byte, []int) {
+	return file_atoll_exec_v1_exec_proto_rawDescGZIP(), []int{25}
+}
+
 var File_atoll_exec_v1_exec_proto protoreflect.FileDescriptor
 
 const file_atoll_exec_v1_exec_proto_rawDesc = "" +
@@ -1131,10 +2265,11 @@ const file_atoll_exec_v1_exec_proto_rawDesc = "" +
 	"\x06result\x18\x04 \x01(\v2\x15.atoll.exec.v1.ResultH\x00R\x06result\x12&\n" +
 	"\x03gap\x18\x05 \x01(\v2\x12.atoll.exec.v1.GapH\x00R\x03gap\x125\n" +
 	"\bfinished\x18\x06 \x01(\v2\x17.atoll.exec.v1.FinishedH\x00R\bfinishedB\a\n" +
-	"\x05event\"'\n" +
+	"\x05event\"9\n" +
 	"\aStarted\x12\x1c\n" +
 	"\n" +
-	"at_unix_ms\x18\x01 \x01(\x03R\batUnixMs\"c\n" +
+	"at_unix_ms\x18\x01 \x01(\x03R\batUnixMs\x12\x10\n" +
+	"\x03pid\x18\x02 \x01(\x05R\x03pid\"c\n" +
 	"\x06Output\x12-\n" +
 	"\x06stream\x18\x01 \x01(\x0e2\x15.atoll.exec.v1.StreamR\x06stream\x12\x16\n" +
 	"\x06offset\x18\x02 \x01(\x04R\x06offset\x12\x12\n" +
@@ -1193,11 +2328,103 @@ const file_atoll_exec_v1_exec_proto_rawDesc = "" +
 	"\x03cwd\x18\x04 \x01(\tR\x03cwd\x121\n" +
 	"\x05state\x18\x05 \x01(\x0e2\x1b.atoll.exec.v1.ContextStateR\x05state\x12\x1a\n" +
 	"\brestarts\x18\x06 \x01(\rR\brestarts\x12\x16\n" +
-	"\x06detail\x18\a \x01(\tR\x06detail*F\n" +
+	"\x06detail\x18\a \x01(\tR\x06detail\"\xbe\x03\n" +
+	"\vProcessSpec\x12\x1d\n" +
+	"\n" +
+	"process_id\x18\x01 \x01(\tR\tprocessId\x12\x12\n" +
+	"\x04argv\x18\x02 \x03(\tR\x04argv\x12\x10\n" +
+	"\x03cwd\x18\x03 \x01(\tR\x03cwd\x125\n" +
+	"\x03env\x18\x04 \x03(\v2#.atoll.exec.v1.ProcessSpec.EnvEntryR\x03env\x12\x12\n" +
+	"\x04user\x18\x05 \x01(\tR\x04user\x12\x14\n" +
+	"\x05stdin\x18\x06 \x01(\bR\x05stdin\x12\x1d\n" +
+	"\n" +
+	"timeout_ms\x18\a \x01(\x04R\ttimeoutMs\x127\n" +
+	"\bterminal\x18\b \x01(\v2\x1b.atoll.exec.v1.TerminalSizeR\bterminal\x12>\n" +
+	"\x06labels\x18\t \x03(\v2&.atoll.exec.v1.ProcessSpec.LabelsEntryR\x06labels\x1a6\n" +
+	"\bEnvEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"<\n" +
+	"\fTerminalSize\x12\x18\n" +
+	"\acolumns\x18\x01 \x01(\rR\acolumns\x12\x12\n" +
+	"\x04rows\x18\x02 \x01(\rR\x04rows\"\xd3\x02\n" +
+	"\aProcess\x12.\n" +
+	"\x04spec\x18\x01 \x01(\v2\x1a.atoll.exec.v1.ProcessSpecR\x04spec\x12\x10\n" +
+	"\x03pid\x18\x02 \x01(\x05R\x03pid\x12\x18\n" +
+	"\arunning\x18\x03 \x01(\bR\arunning\x12+\n" +
+	"\x12started_at_unix_ms\x18\x04 \x01(\x03R\x0fstartedAtUnixMs\x123\n" +
+	"\bfinished\x18\x05 \x01(\v2\x17.atoll.exec.v1.FinishedR\bfinished\x12!\n" +
+	"\fstdin_offset\x18\x06 \x01(\x04R\vstdinOffset\x12!\n" +
+	"\fstdin_closed\x18\a \x01(\bR\vstdinClosed\x12!\n" +
+	"\fstdout_bytes\x18\b \x01(\x04R\vstdoutBytes\x12!\n" +
+	"\fstderr_bytes\x18\t \x01(\x04R\vstderrBytes\"\x84\x01\n" +
+	"\x11WriteInputRequest\x12\x1d\n" +
+	"\n" +
+	"process_id\x18\x01 \x01(\tR\tprocessId\x12\x1b\n" +
+	"\x06offset\x18\x02 \x01(\x04H\x00R\x06offset\x88\x01\x01\x12\x12\n" +
+	"\x04data\x18\x03 \x01(\fR\x04data\x12\x14\n" +
+	"\x05close\x18\x04 \x01(\bR\x05closeB\t\n" +
+	"\a_offset\"A\n" +
+	"\x0fWriteInputReply\x12\x16\n" +
+	"\x06offset\x18\x01 \x01(\x04R\x06offset\x12\x16\n" +
+	"\x06closed\x18\x02 \x01(\bR\x06closed\"\x8d\x01\n" +
+	"\rSignalRequest\x12\x1d\n" +
+	"\n" +
+	"process_id\x18\x01 \x01(\tR\tprocessId\x12\x16\n" +
+	"\x06signal\x18\x02 \x01(\x05R\x06signal\x123\n" +
+	"\x06target\x18\x03 \x01(\x0e2\x1b.atoll.exec.v1.SignalTargetR\x06target\x12\x10\n" +
+	"\x03pid\x18\x04 \x01(\x05R\x03pid\"_\n" +
+	"\rResizeRequest\x12\x1d\n" +
+	"\n" +
+	"process_id\x18\x01 \x01(\tR\tprocessId\x12/\n" +
+	"\x04size\x18\x02 \x01(\v2\x1b.atoll.exec.v1.TerminalSizeR\x04size\"\xce\x02\n" +
+	"\fGuestProcess\x12\x10\n" +
+	"\x03pid\x18\x01 \x01(\x05R\x03pid\x12\x1d\n" +
+	"\n" +
+	"parent_pid\x18\x02 \x01(\x05R\tparentPid\x12\x10\n" +
+	"\x03uid\x18\x03 \x01(\rR\x03uid\x12\x12\n" +
+	"\x04user\x18\x04 \x01(\tR\x04user\x12\x18\n" +
+	"\acommand\x18\x05 \x01(\tR\acommand\x12\x12\n" +
+	"\x04argv\x18\x06 \x03(\tR\x04argv\x12\x14\n" +
+	"\x05state\x18\a \x01(\tR\x05state\x12\x15\n" +
+	"\x06cpu_ms\x18\b \x01(\x04R\x05cpuMs\x12!\n" +
+	"\fmemory_bytes\x18\t \x01(\x04R\vmemoryBytes\x12+\n" +
+	"\x12started_at_unix_ms\x18\n" +
+	" \x01(\x03R\x0fstartedAtUnixMs\x12\x1d\n" +
+	"\n" +
+	"process_id\x18\v \x01(\tR\tprocessId\x12\x1d\n" +
+	"\n" +
+	"context_id\x18\f \x01(\tR\tcontextId\"T\n" +
+	"\x17ListGuestProcessesReply\x129\n" +
+	"\tprocesses\x18\x01 \x03(\v2\x1b.atoll.exec.v1.GuestProcessR\tprocesses\"\x88\x01\n" +
+	"\rListeningPort\x12\x12\n" +
+	"\x04port\x18\x01 \x01(\rR\x04port\x12\x18\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x10\n" +
+	"\x03pid\x18\x03 \x01(\x05R\x03pid\x12\x18\n" +
+	"\acommand\x18\x04 \x01(\tR\acommand\x12\x1d\n" +
+	"\n" +
+	"process_id\x18\x05 \x01(\tR\tprocessId\"D\n" +
+	"\x0eListPortsReply\x122\n" +
+	"\x05ports\x18\x01 \x03(\v2\x1c.atoll.exec.v1.ListeningPortR\x05ports\"\xc6\x01\n" +
+	"\rTunnelMessage\x12/\n" +
+	"\x04open\x18\x01 \x01(\v2\x19.atoll.exec.v1.TunnelOpenH\x00R\x04open\x125\n" +
+	"\x06opened\x18\x02 \x01(\v2\x1b.atoll.exec.v1.TunnelOpenedH\x00R\x06opened\x12\x14\n" +
+	"\x04data\x18\x03 \x01(\fH\x00R\x04data\x12,\n" +
+	"\x03end\x18\x04 \x01(\v2\x18.atoll.exec.v1.TunnelEndH\x00R\x03endB\t\n" +
+	"\amessage\"4\n" +
+	"\n" +
+	"TunnelOpen\x12\x12\n" +
+	"\x04port\x18\x01 \x01(\rR\x04port\x12\x12\n" +
+	"\x04host\x18\x02 \x01(\tR\x04host\"\x0e\n" +
+	"\fTunnelOpened\"\v\n" +
+	"\tTunnelEnd*[\n" +
 	"\x06Stream\x12\x16\n" +
 	"\x12STREAM_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rSTREAM_STDOUT\x10\x01\x12\x11\n" +
-	"\rSTREAM_STDERR\x10\x02*\x9a\x02\n" +
+	"\rSTREAM_STDERR\x10\x02\x12\x13\n" +
+	"\x0fSTREAM_COMBINED\x10\x03*\x9a\x02\n" +
 	"\n" +
 	"ExitReason\x12\x1b\n" +
 	"\x17EXIT_REASON_UNSPECIFIED\x10\x00\x12\x19\n" +
@@ -1215,7 +2442,11 @@ const file_atoll_exec_v1_exec_proto_rawDesc = "" +
 	"\x16CONTEXT_STATE_STARTING\x10\x01\x12\x16\n" +
 	"\x12CONTEXT_STATE_IDLE\x10\x02\x12\x19\n" +
 	"\x15CONTEXT_STATE_RUNNING\x10\x03\x12\x18\n" +
-	"\x14CONTEXT_STATE_FAILED\x10\x04B5\n" +
+	"\x14CONTEXT_STATE_FAILED\x10\x04*Z\n" +
+	"\fSignalTarget\x12\x19\n" +
+	"\x15SIGNAL_TARGET_PROCESS\x10\x00\x12\x17\n" +
+	"\x13SIGNAL_TARGET_GROUP\x10\x01\x12\x16\n" +
+	"\x12SIGNAL_TARGET_TREE\x10\x02B5\n" +
 	"\x13atoll.proto.exec.v1P\x01Z\x1catoll/node/gen/execv1;execv1b\x06proto3"
 
 var (
@@ -1230,44 +2461,74 @@ func file_atoll_exec_v1_exec_proto_rawDescGZIP() []byte {
 	return file_atoll_exec_v1_exec_proto_rawDescData
 }
 
-var file_atoll_exec_v1_exec_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_atoll_exec_v1_exec_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_atoll_exec_v1_exec_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
+var file_atoll_exec_v1_exec_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
 var file_atoll_exec_v1_exec_proto_goTypes = []any{
-	(Stream)(0),            // 0: atoll.exec.v1.Stream
-	(ExitReason)(0),        // 1: atoll.exec.v1.ExitReason
-	(ContextState)(0),      // 2: atoll.exec.v1.ContextState
-	(*ExecutionSpec)(nil),  // 3: atoll.exec.v1.ExecutionSpec
-	(*ExecutionEvent)(nil), // 4: atoll.exec.v1.ExecutionEvent
-	(*Started)(nil),        // 5: atoll.exec.v1.Started
-	(*Output)(nil),         // 6: atoll.exec.v1.Output
-	(*Gap)(nil),            // 7: atoll.exec.v1.Gap
-	(*Result)(nil),         // 8: atoll.exec.v1.Result
-	(*Finished)(nil),       // 9: atoll.exec.v1.Finished
-	(*ExecutionError)(nil), // 10: atoll.exec.v1.ExecutionError
-	(*Limits)(nil),         // 11: atoll.exec.v1.Limits
-	(*ContextSpec)(nil),    // 12: atoll.exec.v1.ContextSpec
-	(*Context)(nil),        // 13: atoll.exec.v1.Context
-	nil,                    // 14: atoll.exec.v1.ExecutionSpec.EnvEntry
-	nil,                    // 15: atoll.exec.v1.ContextSpec.EnvEntry
+	(Stream)(0),                     // 0: atoll.exec.v1.Stream
+	(ExitReason)(0),                 // 1: atoll.exec.v1.ExitReason
+	(ContextState)(0),               // 2: atoll.exec.v1.ContextState
+	(SignalTarget)(0),               // 3: atoll.exec.v1.SignalTarget
+	(*ExecutionSpec)(nil),           // 4: atoll.exec.v1.ExecutionSpec
+	(*ExecutionEvent)(nil),          // 5: atoll.exec.v1.ExecutionEvent
+	(*Started)(nil),                 // 6: atoll.exec.v1.Started
+	(*Output)(nil),                  // 7: atoll.exec.v1.Output
+	(*Gap)(nil),                     // 8: atoll.exec.v1.Gap
+	(*Result)(nil),                  // 9: atoll.exec.v1.Result
+	(*Finished)(nil),                // 10: atoll.exec.v1.Finished
+	(*ExecutionError)(nil),          // 11: atoll.exec.v1.ExecutionError
+	(*Limits)(nil),                  // 12: atoll.exec.v1.Limits
+	(*ContextSpec)(nil),             // 13: atoll.exec.v1.ContextSpec
+	(*Context)(nil),                 // 14: atoll.exec.v1.Context
+	(*ProcessSpec)(nil),             // 15: atoll.exec.v1.ProcessSpec
+	(*TerminalSize)(nil),            // 16: atoll.exec.v1.TerminalSize
+	(*Process)(nil),                 // 17: atoll.exec.v1.Process
+	(*WriteInputRequest)(nil),       // 18: atoll.exec.v1.WriteInputRequest
+	(*WriteInputReply)(nil),         // 19: atoll.exec.v1.WriteInputReply
+	(*SignalRequest)(nil),           // 20: atoll.exec.v1.SignalRequest
+	(*ResizeRequest)(nil),           // 21: atoll.exec.v1.ResizeRequest
+	(*GuestProcess)(nil),            // 22: atoll.exec.v1.GuestProcess
+	(*ListGuestProcessesReply)(nil), // 23: atoll.exec.v1.ListGuestProcessesReply
+	(*ListeningPort)(nil),           // 24: atoll.exec.v1.ListeningPort
+	(*ListPortsReply)(nil),          // 25: atoll.exec.v1.ListPortsReply
+	(*TunnelMessage)(nil),           // 26: atoll.exec.v1.TunnelMessage
+	(*TunnelOpen)(nil),              // 27: atoll.exec.v1.TunnelOpen
+	(*TunnelOpened)(nil),            // 28: atoll.exec.v1.TunnelOpened
+	(*TunnelEnd)(nil),               // 29: atoll.exec.v1.TunnelEnd
+	nil,                             // 30: atoll.exec.v1.ExecutionSpec.EnvEntry
+	nil,                             // 31: atoll.exec.v1.ContextSpec.EnvEntry
+	nil,                             // 32: atoll.exec.v1.ProcessSpec.EnvEntry
+	nil,                             // 33: atoll.exec.v1.ProcessSpec.LabelsEntry
 }
 var file_atoll_exec_v1_exec_proto_depIdxs = []int32{
-	14, // 0: atoll.exec.v1.ExecutionSpec.env:type_name -> atoll.exec.v1.ExecutionSpec.EnvEntry
-	5,  // 1: atoll.exec.v1.ExecutionEvent.started:type_name -> atoll.exec.v1.Started
-	6,  // 2: atoll.exec.v1.ExecutionEvent.output:type_name -> atoll.exec.v1.Output
-	8,  // 3: atoll.exec.v1.ExecutionEvent.result:type_name -> atoll.exec.v1.Result
-	7,  // 4: atoll.exec.v1.ExecutionEvent.gap:type_name -> atoll.exec.v1.Gap
-	9,  // 5: atoll.exec.v1.ExecutionEvent.finished:type_name -> atoll.exec.v1.Finished
+	30, // 0: atoll.exec.v1.ExecutionSpec.env:type_name -> atoll.exec.v1.ExecutionSpec.EnvEntry
+	6,  // 1: atoll.exec.v1.ExecutionEvent.started:type_name -> atoll.exec.v1.Started
+	7,  // 2: atoll.exec.v1.ExecutionEvent.output:type_name -> atoll.exec.v1.Output
+	9,  // 3: atoll.exec.v1.ExecutionEvent.result:type_name -> atoll.exec.v1.Result
+	8,  // 4: atoll.exec.v1.ExecutionEvent.gap:type_name -> atoll.exec.v1.Gap
+	10, // 5: atoll.exec.v1.ExecutionEvent.finished:type_name -> atoll.exec.v1.Finished
 	0,  // 6: atoll.exec.v1.Output.stream:type_name -> atoll.exec.v1.Stream
 	0,  // 7: atoll.exec.v1.Gap.stream:type_name -> atoll.exec.v1.Stream
 	1,  // 8: atoll.exec.v1.Finished.reason:type_name -> atoll.exec.v1.ExitReason
-	10, // 9: atoll.exec.v1.Finished.error:type_name -> atoll.exec.v1.ExecutionError
-	15, // 10: atoll.exec.v1.ContextSpec.env:type_name -> atoll.exec.v1.ContextSpec.EnvEntry
+	11, // 9: atoll.exec.v1.Finished.error:type_name -> atoll.exec.v1.ExecutionError
+	31, // 10: atoll.exec.v1.ContextSpec.env:type_name -> atoll.exec.v1.ContextSpec.EnvEntry
 	2,  // 11: atoll.exec.v1.Context.state:type_name -> atoll.exec.v1.ContextState
-	12, // [12:12] is the sub-list for method output_type
-	12, // [12:12] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	32, // 12: atoll.exec.v1.ProcessSpec.env:type_name -> atoll.exec.v1.ProcessSpec.EnvEntry
+	16, // 13: atoll.exec.v1.ProcessSpec.terminal:type_name -> atoll.exec.v1.TerminalSize
+	33, // 14: atoll.exec.v1.ProcessSpec.labels:type_name -> atoll.exec.v1.ProcessSpec.LabelsEntry
+	15, // 15: atoll.exec.v1.Process.spec:type_name -> atoll.exec.v1.ProcessSpec
+	10, // 16: atoll.exec.v1.Process.finished:type_name -> atoll.exec.v1.Finished
+	3,  // 17: atoll.exec.v1.SignalRequest.target:type_name -> atoll.exec.v1.SignalTarget
+	16, // 18: atoll.exec.v1.ResizeRequest.size:type_name -> atoll.exec.v1.TerminalSize
+	22, // 19: atoll.exec.v1.ListGuestProcessesReply.processes:type_name -> atoll.exec.v1.GuestProcess
+	24, // 20: atoll.exec.v1.ListPortsReply.ports:type_name -> atoll.exec.v1.ListeningPort
+	27, // 21: atoll.exec.v1.TunnelMessage.open:type_name -> atoll.exec.v1.TunnelOpen
+	28, // 22: atoll.exec.v1.TunnelMessage.opened:type_name -> atoll.exec.v1.TunnelOpened
+	29, // 23: atoll.exec.v1.TunnelMessage.end:type_name -> atoll.exec.v1.TunnelEnd
+	24, // [24:24] is the sub-list for method output_type
+	24, // [24:24] is the sub-list for method input_type
+	24, // [24:24] is the sub-list for extension type_name
+	24, // [24:24] is the sub-list for extension extendee
+	0,  // [0:24] is the sub-list for field type_name
 }
 
 func init() { file_atoll_exec_v1_exec_proto_init() }
@@ -1282,13 +2543,20 @@ func file_atoll_exec_v1_exec_proto_init() {
 		(*ExecutionEvent_Gap)(nil),
 		(*ExecutionEvent_Finished)(nil),
 	}
+	file_atoll_exec_v1_exec_proto_msgTypes[14].OneofWrappers = []any{}
+	file_atoll_exec_v1_exec_proto_msgTypes[22].OneofWrappers = []any{
+		(*TunnelMessage_Open)(nil),
+		(*TunnelMessage_Opened)(nil),
+		(*TunnelMessage_Data)(nil),
+		(*TunnelMessage_End)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_atoll_exec_v1_exec_proto_rawDesc), len(file_atoll_exec_v1_exec_proto_rawDesc)),
-			NumEnums:      3,
-			NumMessages:   13,
+			NumEnums:      4,
+			NumMessages:   30,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -11,4 +11,18 @@ const (
 	Execute        = "atoll.agent.v1.Agent.Execute"
 	Interrupt      = "atoll.agent.v1.Agent.Interrupt"
 	Watch          = "atoll.agent.v1.Agent.Watch"
+
+	WriteInput         = "atoll.agent.v1.Agent.WriteInput"
+	Signal             = "atoll.agent.v1.Agent.Signal"
+	Resize             = "atoll.agent.v1.Agent.Resize"
+	ListProcesses      = "atoll.agent.v1.Agent.ListProcesses"
+	ListGuestProcesses = "atoll.agent.v1.Agent.ListGuestProcesses"
+
+	File       = "atoll.agent.v1.Agent.File"
+	ReadFile   = "atoll.agent.v1.Agent.ReadFile"
+	WriteFile  = "atoll.agent.v1.Agent.WriteFile"
+	WatchFiles = "atoll.agent.v1.Agent.WatchFiles"
+
+	ListPorts = "atoll.agent.v1.Agent.ListPorts"
+	Tunnel    = "atoll.agent.v1.Agent.Tunnel"
 )

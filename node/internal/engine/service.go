@@ -21,6 +21,8 @@ import (
 
 // Service answers the engine's calls.
 type Service struct {
+	// Answers for calls that are not served yet.
+	enginev1.UnimplementedEngineServer
 	Node   *box.Node
 	Images *image.Store
 	Claims *Claims
