@@ -10,10 +10,13 @@ import atoll.core.execution.ExecutionQuery;
 import atoll.core.execution.ExecutionRecord;
 import atoll.core.execution.ExecutionUpdate;
 import atoll.core.execution.ExitReason;
+import atoll.core.execution.OutputReader;
+import atoll.core.execution.StandardStream;
 import atoll.core.sandbox.EndReason;
 import atoll.core.sandbox.SandboxState;
 import atoll.core.testing.CoreFixture;
 import atoll.core.testing.Eventually;
+import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.HashSet;
@@ -255,6 +258,44 @@ class CodeExecutionTest {
         assertThat(second.await().output().text()).isEqualTo("a");
         ExecutionHandle replay = fixture.core().executions().attach(fixture.caller(), first.executionId());
         assertThat(replay.await().output().text()).isEqualTo("a");
+    }
+
+    private String outputOf(ExecutionId id, StandardStream stream, long offset) throws InterruptedException {
+        StringBuilder text = new StringBuilder();
+        try (OutputReader reader = fixture.core().executions().read(fixture.caller(), id, stream, offset, false)) {
+            Optional<OutputReader.Piece> piece = reader.next();
+            while (piece.isPresent()) {
+                text.append(StandardCharsets.UTF_8.decode(piece.get().data()));
+                piece = reader.next();
+            }
+        }
+        return text.toString();
+    }
+
+    @Test
+    void output_that_is_whole_on_record_is_read_without_the_node() throws Exception {
+        ExecutionOutcome outcome = fixture.run("print hello\nprint \0world\nshow 2");
+        ExecutionId id = outcome.executionId();
+        Eventually.until(() -> !fixture.node.remembers(id), () -> id);
+        assertThat(outputOf(id, StandardStream.STDOUT, 0)).isEqualTo("hello\n\0world\n");
+        assertThat(outputOf(id, StandardStream.STDOUT, 6)).isEqualTo("\0world\n");
+        assertThat(outputOf(id, StandardStream.STDOUT, 100)).isEmpty();
+        assertThat(outputOf(id, StandardStream.STDERR, 0)).isEmpty();
+        ExecutionOutcome replayed =
+                fixture.core().executions().attach(fixture.caller(), id).await();
+        assertThat(replayed).usingRecursiveComparison().isEqualTo(outcome);
+    }
+
+    @Test
+    void the_node_keeps_output_that_the_record_can_not_give_back() throws Exception {
+        for (String code :
+                List.of("print a\nerr b", "print \ufffd", "show 1\nprint after", "print " + "x".repeat(200_000))) {
+            ExecutionId id = fixture.run(code).executionId();
+            Eventually.until(() -> fixture.node.unacknowledged() == 0, fixture.node::unacknowledged);
+            boolean kept = fixture.node.remembers(id);
+            assertThat(kept).as(code.substring(0, 6)).isEqualTo(!code.startsWith("show"));
+            assertThat(outputOf(id, StandardStream.STDOUT, 0)).isNotEmpty();
+        }
     }
 
     @Test

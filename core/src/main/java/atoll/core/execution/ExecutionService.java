@@ -238,11 +238,24 @@ public final class ExecutionService implements CodeExecution, Executions {
     @Override
     public OutputReader read(Caller caller, ExecutionId id, StandardStream stream, long offset, boolean follow) {
         ExecutionRecord record = get(caller, id);
+        Optional<WholeRecord> whole = record.outcome().flatMap(WholeRecord::of);
+        if (whole.isPresent()) {
+            return whole.get().read(stream, offset);
+        }
         try {
-            return new SpoolReader(node.readOutput(box(record), id, stream, offset, follow), id);
+            return new SpoolReader(
+                    node.readOutput(box(record), id, stream, offset, follow),
+                    id,
+                    offset,
+                    from -> onRecord(id).map(recorded -> recorded.read(stream, from)));
         } catch (AtollException e) {
             throw SpoolReader.translated(e, id);
         }
+    }
+
+    /** As it is by now: whoever was told that the node has no such execution may have asked just before its record was written. */
+    private Optional<WholeRecord> onRecord(ExecutionId id) {
+        return store.execution(id).flatMap(ExecutionRecord::outcome).flatMap(WholeRecord::of);
     }
 
     private BoxId box(ExecutionRecord record) {
@@ -281,9 +294,10 @@ public final class ExecutionService implements CodeExecution, Executions {
 
     private void takeOver(NodeExecution execution) {
         Optional<ExecutionRecord> known = store.execution(execution.id());
-        if (known.flatMap(ExecutionRecord::outcome).isPresent()) {
+        Optional<ExecutionOutcome> recorded = known.flatMap(ExecutionRecord::outcome);
+        if (recorded.isPresent()) {
             if (!execution.running()) {
-                forgetter.forget(execution.id());
+                forgetter.forget(execution.id(), recorded.get());
             }
             return;
         }
@@ -338,6 +352,7 @@ public final class ExecutionService implements CodeExecution, Executions {
     }
 
     private void save(ExecutionRecord record, ExecutionOutcome outcome) {
+        ExecutionOutcome recorded = Transcript.forRecord(outcome);
         ExecutionRecord finished = new ExecutionRecord(
                 record.id(),
                 record.project(),
@@ -347,8 +362,8 @@ public final class ExecutionService implements CodeExecution, Executions {
                 record.code(),
                 record.codeBytes(),
                 record.createdAt(),
-                Optional.of(Transcript.forRecord(outcome)));
-        store.saveExecutionLater(finished, () -> forgetter.forget(record.id()));
+                Optional.of(recorded));
+        store.saveExecutionLater(finished, () -> forgetter.forget(record.id(), recorded));
         metrics.executionEnded(
                 record.language(),
                 outcome.exitReason(),
@@ -468,14 +483,18 @@ public final class ExecutionService implements CodeExecution, Executions {
         private final ExecutionRecord record;
         private final BoxId box;
 
+        /** Set where nobody else need be asked. */
+        private Optional<WholeRecord> whole;
+
         Watching(ExecutionRecord record, BoxId box) {
             this.record = record;
             this.box = box;
+            this.whole = record.outcome().flatMap(WholeRecord::of);
         }
 
         @Override
         public NodeStream<NodeEvent> open() {
-            return node.attach(box, record.id(), 0);
+            return whole.isPresent() ? whole.get().events() : node.attach(box, record.id(), 0);
         }
 
         @Override
@@ -495,7 +514,11 @@ public final class ExecutionService implements CodeExecution, Executions {
 
         @Override
         public boolean repaired(AtollException e) {
-            return false;
+            if (e.code() != ErrorCode.NOT_FOUND || whole.isPresent()) {
+                return false;
+            }
+            whole = onRecord(record.id());
+            return whole.isPresent();
         }
 
         @Override

@@ -17,8 +17,12 @@ final class Forgetter {
 
     private final Object lock = new Object();
 
+    /** Those whose output the node is to keep. */
     @GuardedBy("lock")
-    private List<ExecutionId> pending = new ArrayList<>();
+    private List<ExecutionId> keeping = new ArrayList<>();
+
+    @GuardedBy("lock")
+    private List<ExecutionId> dropping = new ArrayList<>();
 
     @GuardedBy("lock")
     private boolean telling;
@@ -28,9 +32,11 @@ final class Forgetter {
         this.background = background;
     }
 
-    void forget(ExecutionId id) {
+    /** Its output stays readable: on the node, or here where the record has all of it. */
+    void forget(ExecutionId id, ExecutionOutcome recorded) {
+        boolean keep = WholeRecord.of(recorded).isEmpty();
         synchronized (lock) {
-            pending.add(id);
+            (keep ? keeping : dropping).add(id);
             if (telling) {
                 return;
             }
@@ -41,27 +47,47 @@ final class Forgetter {
 
     private void tell() {
         while (true) {
-            List<ExecutionId> ids;
+            List<ExecutionId> keep;
+            List<ExecutionId> drop;
             synchronized (lock) {
-                if (pending.isEmpty()) {
+                keep = first(keeping);
+                keeping = without(keep.size(), keeping);
+                drop = first(dropping);
+                dropping = without(drop.size(), dropping);
+                if (keep.isEmpty() && drop.isEmpty()) {
                     telling = false;
                     return;
                 }
-                int count = Math.min(pending.size(), MOST_AT_ONCE);
-                ids = List.copyOf(pending.subList(0, count));
-                pending = new ArrayList<>(pending.subList(count, pending.size()));
             }
             try {
-                node.forgetExecutions(ids, true);
+                tell(keep, true);
+                tell(drop, false);
                 // Those that end meanwhile go with the next call, so that a busy server does not make one for each.
                 Thread.sleep(50);
-            } catch (AtollException e) {
-                System.getLogger(Forgetter.class.getName())
-                        .log(System.Logger.Level.DEBUG, "the node keeps executions for now: " + e.getMessage());
             } catch (InterruptedException e) {
                 Thread.currentThread().interrupt();
                 return;
             }
+        }
+    }
+
+    private static List<ExecutionId> first(List<ExecutionId> ids) {
+        return List.copyOf(ids.subList(0, Math.min(ids.size(), MOST_AT_ONCE)));
+    }
+
+    private static List<ExecutionId> without(int count, List<ExecutionId> ids) {
+        return new ArrayList<>(ids.subList(count, ids.size()));
+    }
+
+    private void tell(List<ExecutionId> ids, boolean keep) {
+        if (ids.isEmpty()) {
+            return;
+        }
+        try {
+            node.forgetExecutions(ids, keep);
+        } catch (AtollException e) {
+            System.getLogger(Forgetter.class.getName())
+                    .log(System.Logger.Level.DEBUG, "the node keeps executions for now: " + e.getMessage());
         }
     }
 }

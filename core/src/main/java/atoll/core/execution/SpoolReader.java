@@ -4,24 +4,39 @@ import atoll.core.AtollException;
 import atoll.core.ErrorCode;
 import atoll.core.ExecutionId;
 import java.util.Optional;
+import java.util.function.LongFunction;
 
-/** A node's reader, with its failures in the words of callers. */
+/** A node's reader. When the node has let go of the output because all of it is on record, that goes on; else failures are in the words of callers. */
 final class SpoolReader implements OutputReader {
-    private final OutputReader reader;
     private final ExecutionId id;
+    private final LongFunction<Optional<OutputReader>> onRecord;
+    private OutputReader reader;
+    private long offset;
 
-    SpoolReader(OutputReader reader, ExecutionId id) {
+    /** @param onRecord what the record has from an offset on, if it has all */
+    SpoolReader(OutputReader reader, ExecutionId id, long offset, LongFunction<Optional<OutputReader>> onRecord) {
         this.reader = reader;
         this.id = id;
+        this.offset = offset;
+        this.onRecord = onRecord;
     }
 
     @Override
     public Optional<Piece> next() throws InterruptedException {
+        Optional<Piece> piece;
         try {
-            return reader.next();
+            piece = reader.next();
         } catch (AtollException e) {
-            throw translated(e, id);
+            if (e.code() != ErrorCode.NOT_FOUND) {
+                throw e;
+            }
+            OutputReader recorded = onRecord.apply(offset).orElseThrow(() -> expired(id));
+            reader.close();
+            reader = recorded;
+            piece = recorded.next();
         }
+        piece.ifPresent(p -> offset = p.offset() + p.data().remaining());
+        return piece;
     }
 
     @Override
