@@ -635,7 +635,8 @@ func (n *Node) Executions(boxID string) []*enginev1.ExecutionRecord {
 	return records
 }
 
-// Forget drops executions that the server has on record. Those that run are refused, the others are forgotten all the same.
+// Forget drops executions that the server has on record; with keep, their output stays readable, and is on file when this returns. Those
+// that run, or can't be kept, are refused, the others are forgotten all the same.
 func (n *Node) Forget(ids []string, keep bool) error {
 	var failures []error
 	for _, id := range ids {
@@ -646,6 +647,7 @@ func (n *Node) Forget(ids []string, keep bool) error {
 		}
 		if err := n.spool.Forget(id, keep); err != nil {
 			failures = append(failures, fault(Internal, "execution %s: %v", clip(id), err))
+			continue
 		}
 		if ok {
 			n.release(log.Owner())

@@ -102,6 +102,13 @@ var mutating = map[string]bool{
 	enginev1.Engine_Execute_FullMethodName:          true,
 	enginev1.Engine_Interrupt_FullMethodName:        true,
 	enginev1.Engine_ForgetExecutions_FullMethodName: true,
+	enginev1.Engine_StartProcess_FullMethodName:     true,
+	enginev1.Engine_WriteInput_FullMethodName:       true,
+	enginev1.Engine_SignalProcess_FullMethodName:    true,
+	enginev1.Engine_ResizeTerminal_FullMethodName:   true,
+	enginev1.Engine_File_FullMethodName:             true,
+	enginev1.Engine_WriteFile_FullMethodName:        true,
+	enginev1.Engine_Tunnel_FullMethodName:           true,
 }
 
 func (c *Claims) check(ctx context.Context, method string) error {

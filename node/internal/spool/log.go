@@ -6,6 +6,12 @@
 // Of very long output the beginning and the end are kept; a Gap event stands for
 // the middle, with exact byte counts.
 //
+// What is still small at its end goes to one file, <box>/<id>~log; anything
+// longer has the folder <box>/<id>. Of what the server has on record and wants
+// kept, the file is called <id>~kept, or the folder holds an empty file "kept":
+// at its start the engine sees by the names what it need not read. What is
+// forgotten while it is read is called ~gone until the last reader leaves.
+//
 // Nothing here is synced to the disk: files outlive a killed engine, which is
 // what they are for. A machine that loses power loses its sandboxes as well.
 //
@@ -14,6 +20,7 @@ package spool
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -69,10 +76,21 @@ func (s Sizes) withDefaults() Sizes {
 
 // Owner says what a log is of.
 type Owner struct {
+	// ExecutionID is a process's id where the log is of a process.
 	ExecutionID string `json:"execution_id"`
 	BoxID       string `json:"box_id"`
 	ContextID   string `json:"context_id"`
 	SandboxID   string `json:"sandbox_id"`
+	// Process is what a process was started with; nil for an execution of code.
+	Process *execv1.ProcessSpec `json:"-"`
+}
+
+// ownerFile is what is on file of an owner, and of what it was given to read.
+type ownerFile struct {
+	Owner
+	Process     []byte `json:"process,omitempty"`
+	InputOffset uint64 `json:"input_offset,omitempty"`
+	InputClosed bool   `json:"input_closed,omitempty"`
 }
 
 // ErrForgotten ends readers of a log that the server asked to forget.
@@ -87,27 +105,43 @@ const (
 	headName   = "head"
 	middleName = "middle"
 	tailPrefix = "tail-"
+
+	// No id has this character in it.
+	wholeSuffix = "~log"
+	keptSuffix  = "~kept"
+	goneSuffix  = "~gone"
 )
 
 // Log is what one execution said.
 type Log struct {
 	owner Owner
-	dir   string
 	sizes Sizes
 
 	mu sync.Mutex
 	// All below is guarded by mu.
+	dir      string
 	last     uint64
 	ends     [3]uint64
+	started  *execv1.Started
 	finished *execv1.Finished
+	// done is closed once the log is finished or forgotten. It is nil until somebody waits.
+	done chan struct{}
+	// How much a process has been given to read, and whether that was all.
+	inputOffset uint64
+	inputClosed bool
 	// ring holds the last events; without files, all of them.
 	ring      []*execv1.ExecutionEvent
 	ringBytes int
 	changed   chan struct{}
 	// forgotten is why the log has ended before its last event, or nil.
 	forgotten error
+	// readers are not closed yet. Files that were forgotten stay until they are.
+	readers int
+	gone    bool
 
-	onFile  bool
+	onFile bool
+	// whole is the path of the one file of a log that was small at its end.
+	whole   string
 	broken  error
 	parts   []part
 	current *os.File
@@ -146,6 +180,53 @@ func (l *Log) Finished() *execv1.Finished {
 	return l.finished
 }
 
+// Started is what the first event said, nil before it.
+func (l *Log) Started() *execv1.Started {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.started
+}
+
+// Input says how much a process has been given to read, and whether that was all.
+func (l *Log) Input() (offset uint64, closed bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.inputOffset, l.inputClosed
+}
+
+// SetInput takes note of what a process has been given to read. It never goes back.
+func (l *Log) SetInput(offset uint64, closed bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.inputOffset = max(l.inputOffset, offset)
+	l.inputClosed = l.inputClosed || closed
+}
+
+// Done is closed when the log is finished or forgotten.
+func (l *Log) Done() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.done == nil {
+		l.done = make(chan struct{})
+		if l.finished != nil || l.forgotten != nil {
+			close(l.done)
+		}
+	}
+	return l.done
+}
+
+// tellDone closes done. Requires: l.mu is held, and the log has just been finished or forgotten, not both before.
+func (l *Log) tellDone() {
+	if l.done == nil {
+		return
+	}
+	select {
+	case <-l.done:
+	default:
+		close(l.done)
+	}
+}
+
 // Ends are the numbers of bytes the streams have had so far.
 func (l *Log) Ends() (stdout, stderr uint64) {
 	l.mu.Lock()
@@ -179,13 +260,18 @@ func (l *Log) Append(event *execv1.ExecutionEvent) error {
 	if output := event.GetOutput(); output != nil {
 		l.ends[output.GetStream()] += uint64(len(output.GetData()))
 	}
+	if started := event.GetStarted(); started != nil {
+		l.started = started
+	}
 	if finished := event.GetFinished(); finished != nil {
 		l.finished = finished
+		l.tellDone()
 	}
 	l.ring = append(l.ring, event)
 	l.ringBytes += size
 	if l.onFile {
 		l.store(event)
+		l.noteInput()
 	} else if l.ringBytes > l.sizes.Memory {
 		l.spill()
 	}
@@ -272,6 +358,12 @@ func (l *Log) spill() {
 	if l.broken != nil {
 		return
 	}
+	if l.finished != nil {
+		if err := l.writeWhole(); err != nil {
+			l.breakDown(err)
+		}
+		return
+	}
 	if err := l.makeDir(); err != nil {
 		l.breakDown(err)
 		return
@@ -282,15 +374,99 @@ func (l *Log) spill() {
 	}
 }
 
-func (l *Log) makeDir() error {
-	if err := os.MkdirAll(l.dir, 0o700); err != nil {
+// writeWhole puts a log that has ended, and is all in memory, into one file.
+// Requires: l.mu is held.
+func (l *Log) writeWhole() error {
+	text, err := l.describe()
+	if err != nil {
 		return err
 	}
-	text, err := json.Marshal(l.owner)
+	content := appendRecord(make([]byte, 0, len(text)+l.ringBytes+(len(l.ring)+1)*(headerSize+4)), kindOwner, text)
+	for _, event := range l.ring {
+		if content, err = appendEvent(content, event); err != nil {
+			return err
+		}
+	}
+	path := l.dir + wholeSuffix
+	if err := withFolder(filepath.Dir(path), func() error { return os.WriteFile(path, content, 0o600) }); err != nil {
+		return errors.Join(err, os.RemoveAll(path))
+	}
+	l.onFile, l.whole = true, path
+	l.parts = []part{{path: path, first: 1, last: l.last, size: int64(len(content))}}
+	return nil
+}
+
+// withFolder does what needs a folder, which another log's end may remove at any moment.
+func withFolder(dir string, do func() error) error {
+	err := do()
+	for round := 0; errors.Is(err, os.ErrNotExist) && round < 10; round++ {
+		if err = os.MkdirAll(dir, 0o700); err == nil || errors.Is(err, os.ErrNotExist) {
+			err = do()
+		}
+	}
+	return err
+}
+
+func (l *Log) makeDir() error {
+	if err := withFolder(filepath.Dir(l.dir), func() error {
+		if err := os.Mkdir(l.dir, 0o700); !errors.Is(err, os.ErrExist) {
+			return err
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	text, err := l.describe()
 	if err != nil {
 		return err
 	}
 	return os.WriteFile(filepath.Join(l.dir, ownerName), text, 0o600)
+}
+
+// describe is what is on file of the owner.
+// Requires: l.mu is held.
+func (l *Log) describe() ([]byte, error) {
+	f := ownerFile{Owner: l.owner, InputOffset: l.inputOffset, InputClosed: l.inputClosed}
+	if l.owner.Process != nil {
+		var err error
+		if f.Process, err = proto.Marshal(l.owner.Process); err != nil {
+			return nil, err
+		}
+	}
+	return json.Marshal(f)
+}
+
+// takeOwner is the opposite of describe.
+func (l *Log) takeOwner(text []byte) error {
+	var f ownerFile
+	if err := json.Unmarshal(text, &f); err != nil {
+		return err
+	}
+	l.owner, l.inputOffset, l.inputClosed = f.Owner, f.InputOffset, f.InputClosed
+	if f.Process != nil {
+		l.owner.Process = &execv1.ProcessSpec{}
+		return proto.Unmarshal(f.Process, l.owner.Process)
+	}
+	return nil
+}
+
+// noteInput writes down at a process's end what it was given to read, where that was not known when the folder was made.
+// Requires: l.mu is held.
+func (l *Log) noteInput() {
+	if l.owner.Process == nil || l.finished == nil || l.broken != nil || l.inputOffset == 0 && !l.inputClosed {
+		return
+	}
+	text, err := l.describe()
+	path := filepath.Join(l.dir, ownerName)
+	if err == nil {
+		err = os.WriteFile(path+".new", text, 0o600)
+	}
+	if err == nil {
+		err = os.Rename(path+".new", path)
+	}
+	if err != nil {
+		l.breakDown(err)
+	}
 }
 
 // store writes one event to the right file.
@@ -439,8 +615,47 @@ func (l *Log) OnFile() bool {
 	return l.onFile
 }
 
-// forget ends the log; its readers and writers get the cause. With keep, its files stay readable.
-func (l *Log) forget(cause error, keep bool) error {
+// keep puts the log on file as one that the server has on record.
+func (l *Log) keep() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.forgotten != nil {
+		return l.forgotten
+	}
+	if l.broken != nil && len(l.parts) == 0 && l.dropped.empty() {
+		// All of it is in memory still: the disk may be well again.
+		l.broken, l.onFile = nil, false
+	}
+	if !l.onFile {
+		l.spill()
+	}
+	if l.broken != nil && len(l.parts) == 0 {
+		return l.broken
+	}
+	if l.whole == "" {
+		return os.WriteFile(filepath.Join(l.dir, keptName), nil, 0o600)
+	}
+	return l.rename(l.dir + keptSuffix)
+}
+
+func (l *Log) isWhole() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.whole != ""
+}
+
+// rename gives the log's one file another name.
+// Requires: l.mu is held.
+func (l *Log) rename(path string) error {
+	if err := os.Rename(l.whole, path); err != nil {
+		return err
+	}
+	l.whole, l.parts[0].path = path, path
+	return nil
+}
+
+// stop ends the log: writers, and readers of one that has no end, get the cause.
+func (l *Log) stop(cause error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.forgotten = cause
@@ -449,13 +664,42 @@ func (l *Log) forget(cause error, keep bool) error {
 		l.current = nil
 	}
 	l.wake()
-	if !l.onFile {
+	l.tellDone()
+}
+
+// remove removes the log's files, when nobody reads them any more.
+// Requires: the log was stopped.
+func (l *Log) remove() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.onFile || l.gone {
 		return nil
 	}
-	if keep {
-		return os.WriteFile(filepath.Join(l.dir, keptName), nil, 0o600)
+	l.gone = true
+	if l.readers == 0 {
+		return l.removeFiles()
 	}
-	return os.RemoveAll(l.dir)
+	if l.whole != "" {
+		return l.rename(l.dir + goneSuffix)
+	}
+	dir := l.dir + goneSuffix
+	if err := os.Rename(l.dir, dir); err != nil {
+		return err
+	}
+	l.dir = dir
+	for i := range l.parts {
+		l.parts[i].path = filepath.Join(dir, filepath.Base(l.parts[i].path))
+	}
+	return nil
+}
+
+// Requires: l.mu is held.
+func (l *Log) removeFiles() error {
+	path := l.dir
+	if l.whole != "" {
+		path = l.whole
+	}
+	return errors.Join(os.RemoveAll(path), removeIfEmpty(filepath.Dir(path)))
 }
 
 // close releases the file without ending the log.
@@ -496,27 +740,57 @@ func eachEvent(path string, size int64, f func(*execv1.ExecutionEvent)) error {
 	}
 }
 
-// load reads a log back from its files, cutting off what a crash left incomplete.
-func load(dir string, sizes Sizes) (l *Log, kept bool, err error) {
+// load reads a log back from its folder, cutting off what a crash left incomplete.
+func load(dir string, sizes Sizes) (*Log, error) {
 	text, err := os.ReadFile(filepath.Join(dir, ownerName))
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
-	var owner Owner
-	if err := json.Unmarshal(text, &owner); err != nil {
-		return nil, false, fmt.Errorf("%s/%s: %w", dir, ownerName, err)
+	l := newLog(dir, Owner{}, sizes)
+	if err := l.takeOwner(text); err != nil {
+		return nil, fmt.Errorf("%s/%s: %w", dir, ownerName, err)
 	}
-	l = newLog(dir, owner, sizes)
 	l.onFile = true
-	_, err = os.Stat(filepath.Join(dir, keptName))
-	kept = err == nil
 	if err := l.loadMiddle(); err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	if err := l.loadParts(); err != nil {
-		return nil, false, err
+		return nil, err
 	}
-	return l, kept, nil
+	return l, nil
+}
+
+// loadWhole reads a log back from its one file. One that was cut off in the making is in memory only, as it was before; its agent has it
+// all. It returns nil if not even its owner is known.
+func loadWhole(path, dir string, sizes Sizes) (*Log, error) {
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	l := newLog(dir, Owner{}, sizes)
+	r := bufio.NewReader(bytes.NewReader(content))
+	kind, payload, err := readRecord(r, nil)
+	if err != nil || kind != kindOwner {
+		return nil, nil
+	}
+	if err := l.takeOwner(payload); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	for {
+		kind, payload, err := readRecord(r, nil)
+		event := &execv1.ExecutionEvent{}
+		if err != nil || kind != kindEvent || proto.Unmarshal(payload, event) != nil || !l.resume(event) {
+			break
+		}
+		l.ring = append(l.ring, event)
+		l.ringBytes += len(payload)
+	}
+	if l.finished != nil {
+		l.onFile, l.whole = true, path
+		l.parts = []part{{path: path, first: 1, last: l.last, size: int64(len(content))}}
+		l.ring, l.ringBytes = nil, 0
+	}
+	return l, nil
 }
 
 func (l *Log) loadMiddle() error {
@@ -661,6 +935,9 @@ func (l *Log) resume(event *execv1.ExecutionEvent) bool {
 	if output := event.GetOutput(); output != nil {
 		l.ends[output.GetStream()] += uint64(len(output.GetData()))
 	}
+	if started := event.GetStarted(); started != nil {
+		l.started = started
+	}
 	l.finished = event.GetFinished()
 	return true
 }
@@ -692,8 +969,13 @@ func (l *Log) wait() <-chan struct{} {
 	return l.changed
 }
 
-// Read returns a reader of the events after a seq.
-func (l *Log) Read(after uint64) *Reader { return &Reader{log: l, after: after} }
+// Read returns a reader of the events after a seq. Whoever reads a log that has ended gets all of it, even if it is forgotten meanwhile.
+func (l *Log) Read(after uint64) *Reader {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.readers++
+	return &Reader{log: l, after: after}
+}
 
 // Reader follows a log. It is not safe for concurrent use.
 type Reader struct {
@@ -710,10 +992,27 @@ type Reader struct {
 	position int64
 	path     string
 	buffer   []byte
+	closed   bool
 }
 
-// Close releases the reader's file.
+// Close releases the reader. It must be called.
 func (r *Reader) Close() {
+	r.closeFile()
+	l := r.log
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if r.closed {
+		return
+	}
+	r.closed = true
+	l.readers--
+	if l.readers == 0 && l.gone {
+		// What can't be removed now is found by the next engine by its name.
+		_ = l.removeFiles()
+	}
+}
+
+func (r *Reader) closeFile() {
 	if r.file != nil {
 		r.file.Close()
 		r.file = nil
@@ -768,7 +1067,7 @@ func (r *Reader) step() (*execv1.ExecutionEvent, <-chan struct{}, error) {
 	if n := len(l.ring); n > 0 && r.after+1 >= l.ring[0].GetSeq() && r.after < l.last {
 		event := l.ring[r.after+1-l.ring[0].GetSeq()]
 		l.mu.Unlock()
-		r.Close()
+		r.closeFile()
 		r.advance(event)
 		return event, nil, nil
 	}
@@ -801,6 +1100,10 @@ func (r *Reader) step() (*execv1.ExecutionEvent, <-chan struct{}, error) {
 	if r.file == nil || r.path != p.path {
 		// Opened with the lock held: a segment can be removed at any other time.
 		if err := r.open(p.path); err != nil {
+			if l.forgotten != nil && l.gone {
+				// It was being forgotten while this reader was made.
+				err = l.forgotten
+			}
 			l.mu.Unlock()
 			return nil, nil, err
 		}
@@ -812,7 +1115,7 @@ func (r *Reader) step() (*execv1.ExecutionEvent, <-chan struct{}, error) {
 }
 
 func (r *Reader) open(path string) error {
-	r.Close()
+	r.closeFile()
 	f, err := os.Open(path)
 	if err != nil {
 		return err
@@ -826,11 +1129,14 @@ func (r *Reader) open(path string) error {
 func (r *Reader) readFile() (*execv1.ExecutionEvent, error) {
 	for r.position < r.readTo {
 		kind, payload, err := readRecord(r.records, r.buffer)
-		if err != nil || kind != kindEvent {
+		if err != nil || kind != kindEvent && kind != kindOwner {
 			return nil, fmt.Errorf("%s at %d: %w", r.path, r.position, errors.Join(err, errTorn))
 		}
 		r.buffer = payload
 		r.position += int64(headerSize + len(payload))
+		if kind == kindOwner {
+			continue
+		}
 		event := &execv1.ExecutionEvent{}
 		if err := proto.Unmarshal(payload, event); err != nil {
 			return nil, fmt.Errorf("%s at %d: %w", r.path, r.position, err)

@@ -28,6 +28,7 @@ const (
 
 	kindEvent = 1
 	kindDrop  = 2
+	kindOwner = 3
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)

@@ -509,6 +509,309 @@ func TestWaitingReaderIsToldThatTheLogIsForgotten(t *testing.T) {
 	}
 }
 
+// The server keeps the text of what it has on record where that is exact, and has the rest kept here: small output, too.
+func TestSmallOutputThatIsToBeKeptIsReadableUntilItIsForgotten(t *testing.T) {
+	dir := t.TempDir()
+	store := open(t, dir, Sizes{})
+	l, _ := store.Add(owner)
+	s := write(50)
+	s.finish()
+	appendAll(t, l, s.events)
+	if err := store.Forget(owner.ExecutionID, true); err != nil {
+		t.Fatal(err)
+	}
+	for _, again := range []*Store{store, open(t, dir, Sizes{})} {
+		if _, ok := again.Find(owner.ExecutionID); ok || !again.Kept(owner.ExecutionID) {
+			t.Fatal("a kept log is listed as if it had not been forgotten")
+		}
+		kept, err := again.FindKept(owner.ExecutionID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if kept.Owner() != owner {
+			t.Fatalf("owner %v", kept.Owner())
+		}
+		check(t, s, readAll(t, kept, 0), 0, uint64(len(s.events)))
+	}
+	if files := filesIn(t, dir); len(files) != 1 {
+		t.Fatalf("%v (expected: one file)", files)
+	}
+	if err := store.Forget(owner.ExecutionID, false); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.FindKept(owner.ExecutionID); !errors.Is(err, os.ErrNotExist) {
+		t.Fatalf("after the end: %v", err)
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 0 {
+		t.Fatalf("%v, %v (expected: an empty folder)", entries, err)
+	}
+}
+
+func filesIn(t *testing.T, dir string) []string {
+	t.Helper()
+	var files []string
+	if err := filepath.WalkDir(dir, func(path string, entry os.DirEntry, err error) error {
+		if err == nil && !entry.IsDir() {
+			files = append(files, path)
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+func TestReaderOfAnEndedLogIsNeverCutByForgetting(t *testing.T) {
+	for name, n := range map[string]int{"small": 10, "long": 500} {
+		for _, keep := range []bool{false, true} {
+			for _, onFile := range []bool{false, true} {
+				for _, begun := range []int{0, 1, 9} {
+					t.Run(fmt.Sprintf("%s keep=%v onFile=%v begun=%d", name, keep, onFile, begun), func(t *testing.T) {
+						dir := t.TempDir()
+						store := open(t, dir, small)
+						l, _ := store.Add(owner)
+						s := write(n)
+						s.finish()
+						appendAll(t, l, s.events)
+						if onFile {
+							if err := l.Spill(); err != nil {
+								t.Fatal(err)
+							}
+						}
+						want := readAll(t, l, 0)
+						r := l.Read(0)
+						for i := range want {
+							if i == begun {
+								if err := errors.Join(store.Forget(owner.ExecutionID, keep), store.Forget(owner.ExecutionID, false)); err != nil {
+									t.Fatal(err)
+								}
+							}
+							event, err := r.Next(t.Context())
+							if err != nil || !proto.Equal(event, want[i]) {
+								t.Fatalf("event %d: %v, %v (expected: %v)", i, event, err, want[i])
+							}
+						}
+						if _, err := r.Next(t.Context()); err != io.EOF {
+							t.Fatal(err)
+						}
+						r.Close()
+						if entries, err := os.ReadDir(dir); err != nil || len(entries) != 0 {
+							t.Fatalf("%v, %v (expected: an empty folder)", entries, err)
+						}
+					})
+				}
+			}
+		}
+	}
+}
+
+func TestWhatWasForgottenInTheMiddleOfReadingIsGoneAtTheNextStart(t *testing.T) {
+	for _, n := range []int{10, 500} {
+		dir := t.TempDir()
+		store := open(t, dir, small)
+		l, _ := store.Add(owner)
+		s := write(n)
+		s.finish()
+		appendAll(t, l, s.events)
+		if err := l.Spill(); err != nil {
+			t.Fatal(err)
+		}
+		r := l.Read(0)
+		if err := store.Forget(owner.ExecutionID, false); err != nil {
+			t.Fatal(err)
+		}
+		if len(filesIn(t, dir)) == 0 {
+			t.Fatal("taken from under its reader")
+		}
+		again := open(t, dir, small)
+		if _, ok := again.Find(owner.ExecutionID); ok || again.Kept(owner.ExecutionID) {
+			t.Fatal("it is back")
+		}
+		if entries, err := os.ReadDir(dir); err != nil || len(entries) != 0 {
+			t.Fatalf("%v, %v (expected: an empty folder)", entries, err)
+		}
+		r.Close()
+	}
+}
+
+// The one file of a small log: cut off anywhere, what is there of it counts, and the agent has the rest.
+func TestSmallLogCutAtEveryByteLoadsAsAPrefixAndGoesOn(t *testing.T) {
+	dir := t.TempDir()
+	l, _ := open(t, dir, Sizes{}).Add(owner)
+	s := write(8)
+	s.finish()
+	appendAll(t, l, s.events)
+	if err := l.Spill(); err != nil {
+		t.Fatal(err)
+	}
+	path := l.whole
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for cut := range len(content) + 1 {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, content[:cut], 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		again := open(t, dir, Sizes{})
+		got, _ := again.Add(owner)
+		last := got.Last()
+		if got.OnFile() != (cut == len(content)) || (last == uint64(len(s.events))) != got.OnFile() {
+			t.Fatalf("cut at %d: on file %v, last seq %d", cut, got.OnFile(), last)
+		}
+		check(t, s, readAll(t, got, 0), 0, last)
+		appendAll(t, got, s.events[last:])
+		check(t, s, readAll(t, got, 0), 0, uint64(len(s.events)))
+		if err := again.Forget(owner.ExecutionID, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestKeepingIsTriedAgainOnceTheDiskIsThere(t *testing.T) {
+	dir := t.TempDir()
+	store := open(t, dir, Sizes{})
+	obstacle := filepath.Join(dir, owner.BoxID)
+	if err := os.WriteFile(obstacle, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l, _ := store.Add(owner)
+	s := write(8)
+	s.finish()
+	appendAll(t, l, s.events)
+	if err := store.Forget(owner.ExecutionID, true); err == nil {
+		t.Fatal("kept on no disk")
+	}
+	if _, ok := store.Find(owner.ExecutionID); !ok {
+		t.Fatal("forgotten although it could not be kept")
+	}
+	if err := errors.Join(os.Remove(obstacle), store.Forget(owner.ExecutionID, true)); err != nil {
+		t.Fatal(err)
+	}
+	kept, err := open(t, dir, Sizes{}).FindKept(owner.ExecutionID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	check(t, s, readAll(t, kept, 0), 0, uint64(len(s.events)))
+}
+
+func TestProcessAndWhatItWasGivenToReadAreFoundAgain(t *testing.T) {
+	for _, n := range []int{5, 300} {
+		dir := t.TempDir()
+		process := owner
+		process.Process = &execv1.ProcessSpec{ProcessId: "exec-1", Argv: []string{"cat", "-"}, Labels: map[string]string{"a": "b"}}
+		l, _ := open(t, dir, small).Add(process)
+		s := write(n)
+		s.finish()
+		appendAll(t, l, s.events[:len(s.events)-1])
+		l.SetInput(7, false)
+		l.SetInput(3, true)
+		appendAll(t, l, s.events[len(s.events)-1:])
+		if err := l.Spill(); err != nil {
+			t.Fatal(err)
+		}
+		got, ok := open(t, dir, small).Find(owner.ExecutionID)
+		if !ok || !proto.Equal(got.Owner().Process, process.Process) || got.Started().GetAtUnixMs() != 1 {
+			t.Fatalf("%v, started %v", got.Owner(), got.Started())
+		}
+		if offset, closed := got.Input(); offset != 7 || !closed {
+			t.Fatalf("input %d, %v (expected: 7 bytes and closed)", offset, closed)
+		}
+		got.close()
+	}
+}
+
+// As an engine before processes wrote it.
+func TestOlderSpoolIsReadable(t *testing.T) {
+	s := write(5)
+	s.finish()
+	var head []byte
+	for _, event := range s.events {
+		var err error
+		if head, err = appendEvent(head, event); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, kept := range []bool{false, true} {
+		dir := t.TempDir()
+		path := filepath.Join(dir, "box-1", "exec-1")
+		if err := os.MkdirAll(path, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		files := map[string][]byte{
+			"owner.json": []byte(`{"execution_id":"exec-1","box_id":"box-1","context_id":"ctx-1","sandbox_id":"sb-1"}`), "head": head,
+		}
+		if kept {
+			files["kept"] = nil
+		}
+		for name, content := range files {
+			if err := os.WriteFile(filepath.Join(path, name), content, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		store := open(t, dir, Sizes{})
+		l, ok := store.Find("exec-1")
+		if kept {
+			var err error
+			if l, err = store.FindKept("exec-1"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if ok == kept || l.Owner() != owner {
+			t.Fatalf("kept %v: found %v, owner %v", kept, ok, l.Owner())
+		}
+		check(t, s, readAll(t, l, 0), 0, uint64(len(s.events)))
+	}
+}
+
+func BenchmarkOpenWith100000KeptLogs(b *testing.B) {
+	dir := b.TempDir()
+	store, _, err := Open(dir, Sizes{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	s := write(3)
+	s.finish()
+	for i := range 100_000 {
+		l, _ := store.Add(Owner{ExecutionID: fmt.Sprintf("exec-%026d", i), BoxID: fmt.Sprintf("box-%026d", i/100), ContextID: "ctx", SandboxID: "sb"})
+		for _, event := range s.events {
+			if err := l.Append(event); err != nil {
+				b.Fatal(err)
+			}
+		}
+		if err := store.Forget(l.Owner().ExecutionID, true); err != nil {
+			b.Fatal(err)
+		}
+	}
+	for b.Loop() {
+		if again, problems, err := Open(dir, Sizes{}); err != nil || len(problems) > 0 || len(again.kept) != 100_000 {
+			b.Fatal(len(again.kept), problems, err)
+		}
+	}
+}
+
+func BenchmarkKeepSmallLog(b *testing.B) {
+	store, _, err := Open(b.TempDir(), Sizes{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	s := write(3)
+	s.finish()
+	i := 0
+	for b.Loop() {
+		i++
+		l, _ := store.Add(Owner{ExecutionID: fmt.Sprintf("exec-%d", i), BoxID: "box"})
+		for _, event := range s.events {
+			if err := l.Append(event); err != nil {
+				b.Fatal(err)
+			}
+		}
+		if err := store.Forget(l.Owner().ExecutionID, true); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
 func FuzzLoadNeverPanics(f *testing.F) {
 	record, err := appendEvent(nil, &execv1.ExecutionEvent{Seq: 1, Event: &execv1.ExecutionEvent_Started{Started: &execv1.Started{}}})
 	if err != nil {
@@ -523,7 +826,7 @@ func FuzzLoadNeverPanics(f *testing.F) {
 				t.Fatal(err)
 			}
 		}
-		l, _, err := load(dir, small)
+		l, err := load(dir, small)
 		if err != nil {
 			return
 		}
