@@ -39,7 +39,15 @@ final class Transcript {
         boolean out = output.stream() == StandardStream.STDOUT;
         ByteBuffer data = output.data();
         (out ? stdout : stderr).add(data.duplicate());
-        print((out ? stdoutText : stderrText).decode(data.duplicate()));
+        Utf8Joiner joiner = out ? stdoutText : stderrText;
+        if (!data.hasRemaining()) {
+            return;
+        }
+        if (!joiner.isOpen() && terminal.printPlain(data)) {
+            lineOpen = data.get(data.limit() - 1) != '\n';
+        } else {
+            print(joiner.decode(data.duplicate()));
+        }
     }
 
     void add(NodeEvent.Gap gap) {

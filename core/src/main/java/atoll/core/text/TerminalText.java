@@ -16,6 +16,13 @@ import java.nio.charset.StandardCharsets;
 public final class TerminalText {
     static final int MAX_LINE = 256 * 1024;
 
+    private static final long ONES = 0x0101010101010101L;
+    private static final long LOW_BITS = 0x7f7f7f7f7f7f7f7fL;
+    private static final long HIGH_BITS = 0x8080808080808080L;
+    private static final long RETURNS = '\r' * ONES;
+    private static final long BACKSPACES = '\b' * ONES;
+    private static final long ESCAPES = '\u001b' * ONES;
+
     private final HeadAndTail finished;
     private final StringBuilder line = new StringBuilder();
     /** Where in the line the next character goes. */
@@ -25,6 +32,56 @@ public final class TerminalText {
 
     public TerminalText(int limitBytes) {
         finished = new HeadAndTail(limitBytes);
+    }
+
+    /**
+     * Prints bytes as they are if that is the same: ASCII without anything that moves the cursor, printed at the end of the line. Of
+     * megabytes of output only head and tail are kept, so what is not looked at closer costs nothing but this check.
+     *
+     * @return false, and nothing is printed, if it is not: decode it and print the text
+     */
+    public boolean printPlain(ByteBuffer bytes) {
+        if (!escape.isEmpty() || column != line.length() || !isPlain(bytes)) {
+            return false;
+        }
+        int lineStart = bytes.limit();
+        while (lineStart > bytes.position() && bytes.get(lineStart - 1) != '\n') {
+            lineStart--;
+        }
+        if (lineStart > bytes.position()) {
+            commitLine(false);
+            finished.add(bytes.slice(bytes.position(), lineStart - bytes.position()));
+        }
+        byte[] open = new byte[bytes.limit() - lineStart];
+        bytes.get(lineStart, open);
+        write(new String(open, StandardCharsets.ISO_8859_1), 0, open.length);
+        return true;
+    }
+
+    /** Eight bytes at a time: each is below 0x80, and none is one of those that {@link #isControl} names but for the newline. */
+    private static boolean isPlain(ByteBuffer bytes) {
+        int at = bytes.position();
+        int end = bytes.limit();
+        for (; at + Long.BYTES <= end; at += Long.BYTES) {
+            long word = bytes.getLong(at);
+            // The high bit of each byte of a term is set if that byte differs; no sum carries over if all bytes are
+            // ASCII.
+            long fits = ~word
+                    & ((word ^ RETURNS) + LOW_BITS)
+                    & ((word ^ BACKSPACES) + LOW_BITS)
+                    & ((word ^ ESCAPES) + LOW_BITS)
+                    & HIGH_BITS;
+            if (fits != HIGH_BITS) {
+                return false;
+            }
+        }
+        for (; at < end; at++) {
+            byte b = bytes.get(at);
+            if (b < 0 || (b != '\n' && isControl((char) b))) {
+                return false;
+            }
+        }
+        return true;
     }
 
     public void print(String text) {

@@ -13,6 +13,7 @@ import net.jqwik.api.Arbitrary;
 import net.jqwik.api.ForAll;
 import net.jqwik.api.Property;
 import net.jqwik.api.Provide;
+import net.jqwik.api.Tuple;
 import net.jqwik.api.constraints.IntRange;
 import net.jqwik.api.constraints.Size;
 import org.junit.jupiter.api.Test;
@@ -90,6 +91,52 @@ class TextTest {
     @Property(tries = 300)
     void chunks_do_not_change_what_is_seen(@ForAll("controls") List<String> chunks) {
         assertThat(terminal(chunks.toArray(String[]::new))).isEqualTo(terminal(String.join("", chunks)));
+    }
+
+    @Property(tries = 1000)
+    void bytes_that_are_printed_as_they_are_look_like_their_text(
+            @ForAll("terminal") List<String> chunks, @ForAll @IntRange(min = 2, max = 60) int limit) {
+        TerminalText byText = new TerminalText(limit);
+        TerminalText byBytes = new TerminalText(limit);
+        for (String chunk : chunks) {
+            byText.print(chunk);
+            if (!byBytes.printPlain(ByteBuffer.wrap(("#" + chunk).getBytes(StandardCharsets.UTF_8))
+                    .position(1)
+                    .asReadOnlyBuffer())) {
+                byBytes.print(chunk);
+            }
+        }
+        HeadAndTail wanted = byText.end();
+        HeadAndTail seen = byBytes.end();
+        assertThat(seen.head()).isEqualTo(wanted.head());
+        assertThat(seen.tail()).isEqualTo(wanted.tail());
+        assertThat(seen.total()).isEqualTo(wanted.total());
+    }
+
+    @Test
+    void only_what_moves_no_cursor_is_printed_as_it_is() {
+        for (int c = 0; c < 0x100; c++) {
+            for (int at = 0; at < 20; at++) {
+                byte[] bytes = new byte[20];
+                Arrays.fill(bytes, (byte) 'a');
+                bytes[at] = (byte) c;
+                boolean plain = c < 0x80 && c != '\r' && c != '\b' && c != 0x1b;
+                assertThat(new TerminalText(100).printPlain(ByteBuffer.wrap(bytes)))
+                        .as("byte %d at %d", c, at)
+                        .isEqualTo(plain);
+            }
+        }
+    }
+
+    @Provide
+    Arbitrary<List<String>> terminal() {
+        Arbitrary<String> plain =
+                Arbitraries.strings().withChars("abcdefghij\n").ofMaxLength(30);
+        Arbitrary<String> any =
+                Arbitraries.strings().withChars("abé😀\r\n\b\u001b[K0m").ofMaxLength(12);
+        return Arbitraries.frequencyOf(Tuple.of(2, plain), Tuple.of(1, any))
+                .list()
+                .ofMaxSize(10);
     }
 
     @Provide
