@@ -68,11 +68,16 @@ func serve(meminfo string) error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("dumpable: %w", err)
 	}
-	in, err := transport(0, "stdin")
+	stdin, err := transport(0, "stdin")
 	if err != nil {
 		return err
 	}
-	out, err := transport(1, "stdout")
+	in := os.NewFile(uintptr(stdin), "stdin")
+	stdout, err := transport(1, "stdout")
+	if err != nil {
+		return err
+	}
+	out, err := frame.NewOutlet(stdout, "stdout")
 	if err != nil {
 		return err
 	}
@@ -101,21 +106,21 @@ func takeKey() (key [32]byte, err error) {
 
 // transport moves one end of the transport off the standard descriptors, which then lead nowhere: nothing that the agent starts
 // can come to share it.
-func transport(fd int, name string) (*os.File, error) {
-	moved, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 10)
+func transport(fd int, name string) (moved int, err error) {
+	moved, err = unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 10)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+		return 0, fmt.Errorf("%s: %w", name, err)
 	}
 	null, err := unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", os.DevNull, err)
+		return 0, fmt.Errorf("%s: %w", os.DevNull, err)
 	}
 	defer unix.Close(null)
 	if err := unix.Dup3(null, fd, 0); err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+		return 0, fmt.Errorf("%s: %w", name, err)
 	}
 	if err := syscall.SetNonblock(moved, true); err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+		return 0, fmt.Errorf("%s: %w", name, err)
 	}
-	return os.NewFile(uintptr(moved), name), nil
+	return moved, nil
 }

@@ -407,6 +407,13 @@ func (a *Agent) busy(change int) {
 	}
 }
 
+// runsOne says whether no more than one execution runs.
+func (a *Agent) runsOne() bool {
+	a.busyMu.Lock()
+	defer a.busyMu.Unlock()
+	return a.active <= 1
+}
+
 func (a *Agent) calmDown() {
 	a.busyMu.Lock()
 	defer a.busyMu.Unlock()

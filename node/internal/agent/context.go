@@ -20,6 +20,9 @@ import (
 // defaultGrace is how long a kernel has to end its cell after an interrupt.
 const defaultGrace = 300 * time.Millisecond
 
+// shortCell is how long the worker looks at nothing but the running cell, where no other runs in the sandbox. Most end within it.
+const shortCell = time.Millisecond
+
 // bigCode is above what fits a pipe in one go: writing it could block.
 const bigCode = 32 << 10
 
@@ -280,18 +283,26 @@ func (c *kernelContext) run(e *execution) {
 	k.begin(e)
 	begun := time.Now()
 	e.start(begun)
-	var deadline <-chan time.Time
-	if e.spec.TimeoutMs > 0 {
-		timer := time.NewTimer(time.Duration(e.spec.TimeoutMs) * time.Millisecond)
-		defer timer.Stop()
-		deadline = timer.C
-	}
 	execute := &command{Op: "execute", ID: e.spec.ExecutionId, Code: &e.spec.Code, Silent: e.spec.Silent, Env: e.spec.Env}
 	if len(e.spec.Code) > bigCode {
 		go func() { _ = k.send(execute, 0) }()
 	} else if err := k.send(execute, 0); err != nil {
 		// It has just died, which the select below sees.
 		log.Printf("execution %s: %v", e.spec.ExecutionId, err)
+	}
+	if len(e.spec.Code) <= bigCode && c.agent.runsOne() {
+		if done := k.hurry(e, shortCell); done != nil {
+			k.end()
+			c.finish(e, lost, completed(done))
+			return
+		}
+	}
+	e.announce()
+	var deadline <-chan time.Time
+	if e.spec.TimeoutMs > 0 {
+		timer := time.NewTimer(time.Until(begun.Add(time.Duration(e.spec.TimeoutMs) * time.Millisecond)))
+		defer timer.Stop()
+		deadline = timer.C
 	}
 	var finished *execv1.Finished
 	select {
@@ -305,6 +316,11 @@ func (c *kernelContext) run(e *execution) {
 	case grace := <-e.interrupt:
 		finished = c.stop(k, e, execv1.ExitReason_EXIT_REASON_INTERRUPTED, grace, ticksAt(begun))
 	}
+	c.finish(e, lost, finished)
+}
+
+// finish ends e. lost is how the state was lost before it, if it was.
+func (c *kernelContext) finish(e *execution, lost string, finished *execv1.Finished) {
 	if lost != "" && finished.StateKept {
 		finished.StateKept = false
 		finished.Detail = strings.TrimSpace("The state of earlier executions was lost: " + lost + ". " + finished.Detail)

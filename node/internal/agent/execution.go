@@ -43,6 +43,7 @@ type execution struct {
 	stderrBytes  uint64
 	finished     bool
 	started      time.Time
+	announcing   *time.Timer // wakes readers for a Started event alone
 	victim       *inner.Victim
 }
 
@@ -86,11 +87,23 @@ func (e *execution) start(now time.Time) {
 	defer e.mu.Unlock()
 	e.started = now
 	e.append(&execv1.ExecutionEvent{Event: &execv1.ExecutionEvent_Started{Started: &execv1.Started{AtUnixMs: now.UnixMilli()}}})
-	time.AfterFunc(startedDelay, func() {
+}
+
+// announce sees to it that the start is told though nothing else is for a while.
+func (e *execution) announce() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.announcing = time.AfterFunc(startedDelay-time.Since(e.started), func() {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		e.wake()
 	})
+}
+
+func (e *execution) hasRoom() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.waiting < unacknowledgedBytes
 }
 
 // output adds bytes of a stream, to the last chunk where nobody has seen that yet.
@@ -155,6 +168,9 @@ func (e *execution) finish(finished *execv1.Finished) {
 	finished.StdoutBytes, finished.StderrBytes = e.stdoutBytes, e.stderrBytes
 	e.append(&execv1.ExecutionEvent{Event: &execv1.ExecutionEvent_Finished{Finished: finished}})
 	e.finished = true
+	if e.announcing != nil {
+		e.announcing.Stop()
+	}
 	e.wake()
 }
 

@@ -51,9 +51,9 @@ type kernel struct {
 	pid     int
 
 	stdout, stderr *os.File
-	commands       *os.File
+	commands       *frame.Outlet
 	events         *os.File
-	acks           *os.File
+	acks           *frame.Outlet
 
 	ready      chan struct{} // closed at the ready event
 	done       chan *kernelEvent
@@ -78,6 +78,14 @@ type kernel struct {
 	drainedAt time.Time // guarded by ioMu
 
 	commandMu sync.Mutex
+
+	// eventsMu is held by whoever reads what the kernel says: a goroutine of its own or, while a cell is short, the worker.
+	eventsMu    sync.Mutex
+	eventBuffer []byte // guarded by eventsMu
+	eventLine   []byte // the beginning of an event whose end has not come; guarded by eventsMu
+	eventsOver  bool   // nothing more is read; guarded by eventsMu
+	eventsError error  // guarded by eventsMu
+	hasty       bool   // the worker reads, and must not wait for room in a log; guarded by eventsMu
 }
 
 type kernelEvent struct {
@@ -125,7 +133,8 @@ func startKernel(t *tree, c *kernelContext, spawn *inner.Spawn) (*kernel, error)
 		dead:       make(chan struct{}),
 	}
 	theirs := []*os.File{null, nil, nil, nil, nil, nil}
-	ours := []**os.File{nil, &k.stdout, &k.stderr, &k.commands, &k.events, &k.acks}
+	read := []**os.File{1: &k.stdout, 2: &k.stderr, 4: &k.events, 5: nil}
+	written := []**frame.Outlet{3: &k.commands, 5: &k.acks}
 	defer func() {
 		for _, file := range theirs {
 			if file != nil {
@@ -134,13 +143,17 @@ func startKernel(t *tree, c *kernelContext, spawn *inner.Spawn) (*kernel, error)
 		}
 	}()
 	for fd := 1; fd < len(theirs); fd++ {
-		reads := fd != 3 && fd != 5
-		ourEnd, theirEnd, err := pipe(reads)
+		ourEnd, theirEnd, err := pipe(read[fd] != nil)
+		if err == nil && read[fd] != nil {
+			*read[fd] = os.NewFile(uintptr(ourEnd), "pipe")
+		} else if err == nil {
+			*written[fd], err = frame.NewOutlet(ourEnd, "pipe")
+		}
 		if err != nil {
 			k.closeFiles()
 			return nil, fmt.Errorf("pipes of a kernel: %w", err)
 		}
-		*ours[fd], theirs[fd] = ourEnd, theirEnd
+		theirs[fd] = theirEnd
 	}
 	exited := make(chan syscall.WaitStatus, 1)
 	k.pid, err = t.spawn(context.Background(), spawn, exited, theirs...)
@@ -175,11 +188,11 @@ func startKernel(t *tree, c *kernelContext, spawn *inner.Spawn) (*kernel, error)
 	return k, nil
 }
 
-// pipe makes a pipe of which our end is served by the runtime's poller and theirs blocks.
-func pipe(weRead bool) (ours, theirs *os.File, err error) {
+// pipe makes a pipe of which our end does not block and theirs does.
+func pipe(weRead bool) (ours int, theirs *os.File, err error) {
 	var fds [2]int
 	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
-		return nil, nil, err
+		return 0, nil, err
 	}
 	our, their := fds[0], fds[1]
 	if weRead {
@@ -191,15 +204,20 @@ func pipe(weRead bool) (ours, theirs *os.File, err error) {
 	if err := unix.SetNonblock(our, true); err != nil {
 		_ = unix.Close(our)
 		_ = unix.Close(their)
-		return nil, nil, err
+		return 0, nil, err
 	}
-	return os.NewFile(uintptr(our), "pipe"), os.NewFile(uintptr(their), "pipe"), nil
+	return our, os.NewFile(uintptr(their), "pipe"), nil
 }
 
 func (k *kernel) closeFiles() {
-	for _, file := range []*os.File{k.stdout, k.stderr, k.commands, k.events, k.acks} {
+	for _, file := range []*os.File{k.stdout, k.stderr, k.events} {
 		if file != nil {
 			_ = file.Close()
+		}
+	}
+	for _, outlet := range []*frame.Outlet{k.commands, k.acks} {
+		if outlet != nil {
+			_ = outlet.Close()
 		}
 	}
 }
@@ -314,32 +332,67 @@ func (k *kernel) readEvents() {
 	if err != nil {
 		return
 	}
-	var failed error
-	buffer := make([]byte, eventBufferBytes)
-	var line []byte // the beginning of one whose end has not come
 	err = raw.Read(func(fd uintptr) bool {
-		for {
-			n, err := frame.ReadNow(fd, buffer)
-			if errors.Is(err, unix.EAGAIN) {
-				return false
+		k.eventsMu.Lock()
+		defer k.eventsMu.Unlock()
+		return k.takeEvents(fd)
+	})
+	k.eventsMu.Lock()
+	err = errors.Join(err, k.eventsError)
+	k.eventsMu.Unlock()
+	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+		k.violation("cannot be read: " + err.Error())
+	}
+}
+
+// takeEvents handles what can be read now and says whether that was the last. Requires: eventsMu is held.
+func (k *kernel) takeEvents(fd uintptr) (over bool) {
+	if k.eventBuffer == nil {
+		k.eventBuffer = make([]byte, eventBufferBytes)
+	}
+	for !k.eventsOver {
+		n, err := frame.ReadNow(fd, k.eventBuffer)
+		if errors.Is(err, unix.EAGAIN) {
+			return false
+		}
+		if err != nil || n == 0 {
+			k.eventsError = err
+			k.eventsOver = true
+			break
+		}
+		rest, ok := k.eachEvent(k.eventLine, k.eventBuffer[:n])
+		k.eventLine, k.eventsOver = rest, !ok
+		if ok && n < len(k.eventBuffer) {
+			return false // see pump
+		}
+	}
+	return true
+}
+
+// hurry waits for the end of a cell that is as short as most are, and takes nothing else meanwhile: no thread is woken for each
+// single thing that the cell says. It returns nil where the cell takes longer.
+func (k *kernel) hurry(e *execution, limit time.Duration) (done *kernelEvent) {
+	raw, err := k.events.SyscallConn()
+	if err != nil || !k.eventsMu.TryLock() {
+		return nil
+	}
+	defer k.eventsMu.Unlock()
+	k.hasty = true
+	defer func() { k.hasty = false }()
+	deadline := time.Now().Add(limit)
+	_ = raw.Control(func(fd uintptr) {
+		for done == nil && e.hasRoom() {
+			left := time.Until(deadline)
+			if left <= 0 || !frame.Await(fd, left) || k.takeEvents(fd) {
+				return
 			}
-			if err != nil || n == 0 {
-				failed = err
-				return true
-			}
-			rest, ok := k.eachEvent(line, buffer[:n])
-			if !ok {
-				return true
-			}
-			line = rest
-			if n < len(buffer) {
-				return false // see pump
+			select {
+			case done = <-k.done:
+			default:
 			}
 		}
 	})
-	if err = errors.Join(err, failed); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
-		k.violation("cannot be read: " + err.Error())
-	}
+	return done
 }
 
 // eachEvent handles the events that data completes and returns the beginning of the next one.
@@ -380,10 +433,13 @@ func (k *kernel) handle(event *kernelEvent) bool {
 		k.drain()
 		owner := k.current
 		k.ioMu.Unlock()
-		if owner != nil {
+		if owner != nil && !k.hasty {
 			owner.waitForRoom(k.alive)
 		}
-		if _, err := k.acks.Write([]byte{1}); err != nil {
+		if n, err := k.acks.Try([]byte{1}); err != nil {
+			return false
+		} else if n == 0 {
+			k.violation("does not read the answers to its flushes")
 			return false
 		}
 	case "result":
@@ -502,33 +558,12 @@ func (k *kernel) send(c *command, patience time.Duration) error {
 	}
 	k.commandMu.Lock()
 	defer k.commandMu.Unlock()
-	written, err := writeNow(k.commands, line.Bytes())
-	if err != nil || written == line.Len() {
-		return err
-	}
 	if patience > 0 {
 		_ = k.commands.SetWriteDeadline(time.Now().Add(patience))
 		defer func() { _ = k.commands.SetWriteDeadline(time.Time{}) }()
 	}
-	_, err = k.commands.Write(line.Bytes()[written:])
+	_, err := k.commands.Write(line.Bytes())
 	return err
-}
-
-// writeNow writes what there is room for.
-func writeNow(file *os.File, data []byte) (written int, err error) {
-	raw, err := file.SyscallConn()
-	if err != nil {
-		return 0, err
-	}
-	var failed error
-	err = raw.Write(func(fd uintptr) bool {
-		written, failed = frame.WriteNow(fd, data)
-		if errors.Is(failed, unix.EAGAIN) {
-			failed = nil
-		}
-		return true
-	})
-	return written, errors.Join(err, failed)
 }
 
 // killTree ends the kernel and everything of its context. It returns when the kernel is gone.

@@ -4,7 +4,10 @@ package frame
 
 import (
 	"syscall"
+	"time"
 	"unsafe"
+
+	"golang.org/x/sys/unix"
 )
 
 // ReadNow and WriteNow are for descriptors that never block. They don't tell the Go scheduler of the call, which would wake its
@@ -15,6 +18,15 @@ func ReadNow(fd uintptr, p []byte) (int, error) { return now(syscall.SYS_READ, f
 
 // WriteNow writes what there is room for, without waiting. The descriptor must be non-blocking.
 func WriteNow(fd uintptr, p []byte) (int, error) { return now(syscall.SYS_WRITE, fd, p) }
+
+// Await waits until there is something to read, at most for limit, and says whether there is. The thread sleeps and, as far as the
+// scheduler knows, works: nothing else runs on it. For waits that end within a millisecond; they are two thread switches cheaper than the poller's.
+func Await(fd uintptr, limit time.Duration) bool {
+	poll := unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}
+	timeout := unix.NsecToTimespec(int64(limit))
+	n, _, errno := syscall.RawSyscall6(syscall.SYS_PPOLL, uintptr(unsafe.Pointer(&poll)), 1, uintptr(unsafe.Pointer(&timeout)), 0, 0, 0)
+	return errno == 0 && n > 0
+}
 
 func now(call, fd uintptr, p []byte) (int, error) {
 	if len(p) == 0 {

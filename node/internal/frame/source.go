@@ -75,8 +75,11 @@ func (s *source) first() (*buffer, error) {
 	return b, nil
 }
 
-// polled returns the raw connection of a file that the runtime's poller serves, else nil.
+// polled returns the raw connection of a file that the runtime's poller serves, or of an Outlet, else nil.
 func polled(v any) syscall.RawConn {
+	if outlet, ok := v.(*Outlet); ok {
+		return eager{outlet}
+	}
 	file, ok := v.(*os.File)
 	if !ok || file.SetDeadline(time.Time{}) != nil {
 		return nil
