@@ -18,6 +18,14 @@ public enum ErrorCode {
     EXECUTION_NOT_FOUND(Fault.CALLER),
     /** The execution is on record, its full output has been removed by retention. */
     OUTPUT_EXPIRED(Fault.CALLER),
+    /** The path is not there, inside the sandbox. */
+    FILE_NOT_FOUND(Fault.CALLER),
+    /** The path is there already, inside the sandbox. */
+    FILE_EXISTS(Fault.CALLER),
+    /** What is at the path does not allow it: a folder where a file was expected or the other way round, a folder that is not empty, no regular file. */
+    FILE_CONFLICT(Fault.CALLER),
+    /** The user inside the sandbox lacks the right; unlike {@link #FORBIDDEN}, which is about the caller's key. */
+    PERMISSION_DENIED(Fault.CALLER),
     REQUEST_TOO_LARGE(Fault.CALLER),
     /** The same idempotency key came with another request, or the state does not allow the call. */
     CONFLICT(Fault.CALLER),
@@ -27,7 +35,10 @@ public enum ErrorCode {
     QUOTA_EXCEEDED(Fault.NOT_NOW),
     NODE_FULL(Fault.NOT_NOW),
     NODE_UNAVAILABLE(Fault.NOT_NOW),
+    /** The node's disk, or the sandbox's. */
     DISK_FULL(Fault.NOT_NOW),
+    /** Nothing listens on the port, inside the sandbox. */
+    PORT_CLOSED(Fault.NOT_NOW),
     /** The template's image is not on the node (yet). */
     IMAGE_UNAVAILABLE(Fault.NOT_NOW),
     SHUTTING_DOWN(Fault.NOT_NOW),

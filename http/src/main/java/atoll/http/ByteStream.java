@@ -11,9 +11,14 @@ public final class ByteStream {
         this.exchange = exchange;
     }
 
-    /** Writes and flushes at most 64 KiB at a time; the buffer is free again on return. */
+    /** Writes and flushes, 64 KiB at a time; the buffer is free again on return. */
     public void write(ByteBuffer bytes) throws IOException, InterruptedException {
-        exchange.send(false, bytes);
+        ByteBuffer rest = bytes.duplicate();
+        while (rest.remaining() > Exchange.PIECE) {
+            exchange.send(false, rest.slice(rest.position(), Exchange.PIECE));
+            rest.position(rest.position() + Exchange.PIECE);
+        }
+        exchange.send(false, rest);
     }
 
     /** Sends the headers, if nothing was sent yet. */

@@ -1,9 +1,10 @@
 package atoll.http;
 
 import java.io.IOException;
+import org.eclipse.jetty.io.QuietException;
 
 /** The client does not take its answer any more. Never logged as an error, and never a reason to end what the client had started. */
-public class ClientGoneException extends IOException {
+public class ClientGoneException extends IOException implements QuietException {
     private static final long serialVersionUID = 1L;
 
     ClientGoneException(Throwable cause) {

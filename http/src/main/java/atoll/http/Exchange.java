@@ -5,9 +5,9 @@ import java.net.URLDecoder;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Map;
-import java.util.concurrent.Semaphore;
-import java.util.concurrent.TimeUnit;
+import java.util.Optional;
 import java.util.function.Supplier;
 import org.eclipse.jetty.http.HttpField;
 import org.eclipse.jetty.http.HttpFields;
@@ -16,7 +16,6 @@ import org.eclipse.jetty.http.HttpVersion;
 import org.eclipse.jetty.http.PreEncodedHttpField;
 import org.eclipse.jetty.server.Request;
 import org.eclipse.jetty.server.Response;
-import org.eclipse.jetty.util.Callback;
 import org.jspecify.annotations.Nullable;
 import tools.jackson.databind.JsonNode;
 
@@ -24,7 +23,7 @@ import tools.jackson.databind.JsonNode;
 public final class Exchange {
     private static final HttpField JSON = new PreEncodedHttpField(HttpHeader.CONTENT_TYPE, "application/json");
     /** A piece of this size must be taken by the reader within the write timeout. */
-    private static final int PIECE = 64 << 10;
+    static final int PIECE = 64 << 10;
 
     private final Request request;
     private final Response response;
@@ -32,6 +31,8 @@ public final class Exchange {
     private final RequestBody body;
     private final long writeTimeoutNanos;
     private final String requestId;
+    private @Nullable BodyStream bodyStream;
+    private @Nullable WebSocketHandler webSocket;
     private boolean answered;
     private boolean bodyRead;
     private boolean ended;
@@ -170,6 +171,65 @@ public final class Exchange {
         return read().read(request, Json::parse);
     }
 
+    /** The body as it comes, of any size. */
+    public BodyStream bodyStream() {
+        if (bodyRead) {
+            throw new IllegalStateException("the body was taken already");
+        }
+        BodyStream stream = read().stream(request);
+        bodyStream = stream;
+        return stream;
+    }
+
+    /**
+     * The part of something of {@code size} bytes that the request asks for by its {@code Range}; empty for all of it. Answers {@code Content-Range} with it; the
+     * status is the caller's to set.
+     *
+     * @param version a validator that {@code If-Range} is compared with: where it differs, all is meant
+     */
+    public Optional<ByteRange> range(long size, String version) {
+        responseHeader("Accept-Ranges", "bytes");
+        String only = header("If-Range");
+        if (only != null && !only.equals(version)) {
+            return Optional.empty();
+        }
+        try {
+            Optional<ByteRange> range = ByteRange.parse(header("Range"), size);
+            range.ifPresent(part -> responseHeader("Content-Range", part.of(size)));
+            return range;
+        } catch (ByteRange.UnsatisfiableException _) {
+            responseHeader("Content-Range", "bytes */" + size);
+            throw new HttpFailure(new ErrorReply(
+                    416,
+                    "range_not_satisfiable",
+                    "Range: '%s' (expected: to begin below the size, %d)".formatted(header("Range"), size),
+                    "",
+                    "ask for a part that is there, or for all of it"));
+        }
+    }
+
+    /** Answers with a WebSocket, once the route's handler has returned. */
+    void upgrade(WebSocketHandler handler) {
+        webSocket = handler;
+    }
+
+    @Nullable
+    WebSocketHandler upgradedTo() {
+        return webSocket;
+    }
+
+    /** Whether the request asks to become a WebSocket. */
+    boolean wantsWebSocket() {
+        HttpFields headers = request.getHeaders();
+        return request.getMethod().equals("GET")
+                && headers.contains(HttpHeader.UPGRADE, "websocket")
+                && "13".equals(headers.get("Sec-WebSocket-Version"));
+    }
+
+    List<String> headerValues(String name) {
+        return request.getHeaders().getCSV(name, false);
+    }
+
     public void responseHeader(String name, String value) {
         response.getHeaders().put(name, value);
     }
@@ -237,12 +297,33 @@ public final class Exchange {
         if (answered) {
             throw new IllegalStateException("the request was answered already");
         }
-        if (!bodyRead) {
+        if (!bodyRead && !awaitsContinue() && body.skipSmall(request)) {
             bodyRead = true;
-            body.skipSmall(request);
         }
         answered = true;
         response.setStatus(status);
+    }
+
+    /** To be called once the answer is out: takes what is left of the body, within bounds. */
+    void drain() throws InterruptedException {
+        BodyStream stream = bodyStream;
+        if (stream != null) {
+            if (stream.begun() || !awaitsContinue()) {
+                stream.drain(RequestBody.DRAIN_BYTES, RequestBody.DRAIN_TIME.toNanos());
+            }
+            stream.release();
+        } else if (!bodyRead && !awaitsContinue() && sendsMore()) {
+            body.drain(request);
+        }
+    }
+
+    private boolean sendsMore() {
+        return request.getLength() > 0 || request.getHeaders().contains(HttpHeader.TRANSFER_ENCODING);
+    }
+
+    /** Whether the client waits for us to ask for its body. */
+    private boolean awaitsContinue() {
+        return request.getHeaders().contains(HttpHeader.EXPECT, "100-continue");
     }
 
     /**
@@ -276,37 +357,6 @@ public final class Exchange {
     void cut(Throwable cause) {
         if (request.getConnectionMetaData().getHttpVersion() != HttpVersion.HTTP_2) {
             request.getConnectionMetaData().getConnection().getEndPoint().close(cause);
-        }
-    }
-
-    private static final class Written implements Callback {
-        private final Semaphore done = new Semaphore(0);
-        private volatile @Nullable Throwable failure;
-
-        @Override
-        public void succeeded() {
-            done.release();
-        }
-
-        @Override
-        public void failed(Throwable cause) {
-            failure = cause;
-            done.release();
-        }
-
-        @Override
-        public InvocationType getInvocationType() {
-            return InvocationType.NON_BLOCKING;
-        }
-
-        void await(long timeoutNanos) throws IOException, InterruptedException {
-            if (!done.tryAcquire(timeoutNanos, TimeUnit.NANOSECONDS)) {
-                throw new SlowReaderException();
-            }
-            Throwable cause = failure;
-            if (cause != null) {
-                throw new ClientGoneException(cause);
-            }
         }
     }
 }

@@ -37,11 +37,12 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Serves a {@link RouteTable} by HTTP/1.1 and HTTP/2 (prior knowledge or upgrade) on one port. Each request runs on a virtual thread.
+ * Serves a {@link RouteTable} by HTTP/1.1 and HTTP/2 (prior knowledge or upgrade), and WebSockets by HTTP/1.1, on one port. Each request runs on a virtual thread.
  *
  * <pre>
  *   connector ── GracefulHandler ── Dispatcher ── RouteHandler
  *                                     │ finds the route, answers what it throws
+ *                                     └ WebSockets ── WebSocketHandler, on a thread of its own
  * </pre>
  */
 public final class HttpServer implements AutoCloseable {
@@ -49,6 +50,7 @@ public final class HttpServer implements AutoCloseable {
     private static final Logger LOG = LoggerFactory.getLogger(HttpServer.class);
     private static final int ACCEPT_QUEUE = 1024;
     private static final int HTTP2_STREAMS = 256;
+    private static final int INPUT_BUFFER = 64 << 10;
     private static final HttpField[] SECURITY_HEADERS = {
         new PreEncodedHttpField(HttpHeader.CACHE_CONTROL, "no-store"),
         new PreEncodedHttpField("X-Content-Type-Options", "nosniff"),
@@ -59,6 +61,7 @@ public final class HttpServer implements AutoCloseable {
 
     private final Server server;
     private final ServerConnector connector;
+    private final WebSockets sockets;
 
     public HttpServer(
             HttpServerConfig config,
@@ -77,7 +80,10 @@ public final class HttpServer implements AutoCloseable {
         var http2 = new Http2ForBodiless(http);
         http2.setMaxConcurrentStreams(HTTP2_STREAMS);
         http2.setStreamIdleTimeout(0);
-        connector = new ServerConnector(server, 1, 1, new HttpConnectionFactory(http), http2);
+        var http1 = new HttpConnectionFactory(http);
+        // A buffer is held only while bytes are in it. Jetty's 8 KiB would cost an upload 32 reads a piece.
+        http1.setInputBufferSize(INPUT_BUFFER);
+        connector = new ServerConnector(server, 1, 1, http1, http2);
         // The channel is bound already; these are only shown.
         connector.setHost(config.host());
         connector.setPort(config.port());
@@ -89,7 +95,9 @@ public final class HttpServer implements AutoCloseable {
         server.addBean(new NetworkConnectionLimit(config.maxConnections(), server));
         server.setErrorHandler(new JsonErrors());
         accessLog.ifPresent(server::setRequestLog);
-        server.setHandler(new GracefulHandler(new Dispatcher(config, routes, errors, observer)));
+        sockets = new WebSockets(
+                server, connector.getScheduler(), config.writeTimeout().toNanos(), errors);
+        server.setHandler(new GracefulHandler(new Dispatcher(config, routes, errors, observer, sockets)));
         server.setStopTimeout(config.stopTimeout().toMillis());
     }
 
@@ -145,6 +153,7 @@ public final class HttpServer implements AutoCloseable {
     /** Takes no new requests, lets the running ones end within the stop timeout, then closes. */
     @Override
     public void close() {
+        sockets.close();
         try {
             server.stop();
         } catch (Exception e) {
@@ -179,8 +188,15 @@ public final class HttpServer implements AutoCloseable {
         private final RequestObserver observer;
         private final RequestBody body;
         private final long writeTimeoutNanos;
+        private final WebSockets sockets;
 
-        Dispatcher(HttpServerConfig config, RouteTable routes, ErrorMapping errors, RequestObserver observer) {
+        Dispatcher(
+                HttpServerConfig config,
+                RouteTable routes,
+                ErrorMapping errors,
+                RequestObserver observer,
+                WebSockets sockets) {
+            this.sockets = sockets;
             this.observer = observer;
             this.routes = routes;
             this.errors = errors;
@@ -212,8 +228,14 @@ public final class HttpServer implements AutoCloseable {
                     }
                     case RouteTable.Match.Unknown _ -> throw unknownPath(request);
                 }
-                exchange.end();
-                callback.succeeded();
+                WebSocketHandler socket = exchange.upgradedTo();
+                if (socket != null) {
+                    sockets.upgrade(request, response, callback, socket, requestId);
+                } else {
+                    exchange.end();
+                    exchange.drain();
+                    callback.succeeded();
+                }
             } catch (ClientGoneException e) {
                 gone(exchange, callback, e);
             } catch (Throwable e) {
@@ -239,6 +261,7 @@ public final class HttpServer implements AutoCloseable {
                     exchange.responseHeader("Connection", "close");
                 }
                 exchange.json(reply.status(), ErrorBody.of(reply));
+                exchange.drain();
                 callback.succeeded();
             } catch (ClientGoneException e) {
                 gone(exchange, callback, e);

@@ -33,16 +33,42 @@ public final class KeyAuth<C> {
         return new Guarded<>(this, handler);
     }
 
+    /** Opens a WebSocket for a caller: looks at the request and says what serves it, or throws what is answered instead. */
+    @FunctionalInterface
+    public interface CallerSocket<C> {
+        WebSocketHandler open(Exchange exchange, C caller) throws Exception;
+    }
+
+    /** A WebSocket that asks for a key before it is one; browsers, which can set no header, give it as a sub-protocol {@code atoll.bearer.KEY} next to {@code atoll.v1}. */
+    public RouteHandler guardSocket(CallerSocket<C> socket) {
+        return new GuardedSocket<>(this, socket);
+    }
+
+    record GuardedSocket<C>(KeyAuth<C> auth, CallerSocket<C> socket) implements RouteHandler {
+        @Override
+        public void handle(Exchange exchange) throws Exception {
+            C caller = auth.callerOf(exchange, true);
+            if (!exchange.wantsWebSocket()) {
+                exchange.responseHeader("Upgrade", "websocket");
+                throw WebSockets.notAnUpgrade();
+            }
+            exchange.upgrade(socket.open(exchange, caller));
+        }
+    }
+
     /** A route that asks for a key; the table shows which ones do. */
     record Guarded<C>(KeyAuth<C> auth, CallerHandler<C> handler) implements RouteHandler {
         @Override
         public void handle(Exchange exchange) throws Exception {
-            handler.handle(exchange, auth.callerOf(exchange));
+            handler.handle(exchange, auth.callerOf(exchange, false));
         }
     }
 
-    private C callerOf(Exchange exchange) {
+    private C callerOf(Exchange exchange, boolean socket) {
         String key = presentedKey(exchange);
+        if (key == null && socket) {
+            key = keyInProtocols(exchange);
+        }
         if (key == null) {
             exchange.responseHeader("WWW-Authenticate", "Bearer");
             throw new HttpFailure(new ErrorReply(
@@ -68,5 +94,14 @@ public final class KeyAuth<C> {
         }
         String key = exchange.header("X-API-Key");
         return key == null || key.isBlank() ? null : key.strip();
+    }
+
+    private static @Nullable String keyInProtocols(Exchange exchange) {
+        for (String protocol : exchange.headerValues(WebSockets.PROTOCOL_HEADER)) {
+            if (protocol.startsWith(WebSockets.KEY_PROTOCOL)) {
+                return protocol.substring(WebSockets.KEY_PROTOCOL.length());
+            }
+        }
+        return null;
     }
 }

@@ -16,10 +16,10 @@ final class RequestBody {
     private static final int SMALL = 64 << 10;
     private static final int BUDGET_UNIT = 64 << 10;
     /** How much of a refused body is still taken, so that the client gets to read the answer rather than a reset. */
-    private static final long DRAIN_BYTES = 64L << 20;
+    static final long DRAIN_BYTES = 64L << 20;
 
     private static final Duration SKIP_TIME = Duration.ofSeconds(1);
-    private static final Duration DRAIN_TIME = Duration.ofSeconds(5);
+    static final Duration DRAIN_TIME = Duration.ofSeconds(5);
 
     private final long maxBytes;
     private final long timeoutNanos;
@@ -76,14 +76,19 @@ final class RequestBody {
         }
     }
 
+    /** The body of any size, piece by piece. */
+    BodyStream stream(Request request) {
+        return new BodyStream(request, timeoutNanos);
+    }
+
     /**
-     * Takes a small body that the answer does not depend on. HTTP/2 clients take it for an error when the stream ends while they
+     * Takes a small body that the answer does not depend on, and says whether it did. HTTP/2 clients take it for an error when the stream ends while they
      * are still sending (Java's HttpClient: "RST_STREAM received").
      */
-    void skipSmall(Request request) {
+    boolean skipSmall(Request request) {
         long announced = request.getLength();
         if (announced <= 0 || announced > SMALL) {
-            return;
+            return false;
         }
         long deadline = System.nanoTime() + SKIP_TIME.toNanos();
         try {
@@ -98,6 +103,7 @@ final class RequestBody {
         } catch (InterruptedException _) {
             Thread.currentThread().interrupt();
         }
+        return true;
     }
 
     private int acquire(int capacity, int held, long deadline) throws InterruptedException {
@@ -152,7 +158,10 @@ final class RequestBody {
                 "send less; put large data into a file of the sandbox"));
     }
 
-    private void drain(Request request) throws InterruptedException {
+    /**
+     * Takes what the client still sends of a body that nobody wants, within bounds: one that is cut off while it sends may never read its answer.
+     */
+    void drain(Request request) throws InterruptedException {
         long deadline = System.nanoTime() + DRAIN_TIME.toNanos();
         long taken = 0;
         try {

@@ -18,6 +18,11 @@ public record Route(String method, String pattern, boolean guarded, RouteHandler
         }
     }
 
+    /** Whether it is served by WebSocket. */
+    public boolean isWebSocket() {
+        return handler instanceof KeyAuth.GuardedSocket<?>;
+    }
+
     /** One segment of a pattern: a literal ({@code name} empty) or a parameter, with the literal that follows it in the segment. */
     record Segment(String name, String literal) {
         boolean isLiteral() {

@@ -124,12 +124,20 @@ public final class RouteTable {
             return add("POST", pattern, handler);
         }
 
+        public Builder put(String pattern, RouteHandler handler) {
+            return add("PUT", pattern, handler);
+        }
+
         public Builder delete(String pattern, RouteHandler handler) {
             return add("DELETE", pattern, handler);
         }
 
         public Builder add(String method, String pattern, RouteHandler handler) {
-            routes.add(new Route(method, pattern, handler instanceof KeyAuth.Guarded<?>, handler));
+            routes.add(new Route(
+                    method,
+                    pattern,
+                    handler instanceof KeyAuth.Guarded<?> || handler instanceof KeyAuth.GuardedSocket<?>,
+                    handler));
             return this;
         }
 
