@@ -41,6 +41,8 @@ const (
 	removalTimeout = 20 * time.Second
 	// A sandbox that ends so soon after the kernel took one of its processes ended by that.
 	oomAftermath = 2 * time.Second
+	// How long a box that is reached again may take to say what happened meanwhile, before it counts as reached.
+	catchUp = time.Second
 	// A live box's log of its agent and sentry.
 	maxStderr = 256 << 10
 )
@@ -68,6 +70,8 @@ type box struct {
 	endLife context.CancelCauseFunc
 
 	snapshot atomic.Pointer[enginev1.Box]
+	// pid is the sandbox's process, for who only looks.
+	pid atomic.Int64
 
 	linkMu sync.Mutex
 	// All below is guarded by linkMu.
@@ -281,6 +285,7 @@ func (b *box) watchProcess() error {
 		return err
 	}
 	b.pidfd = pidfd
+	b.pid.Store(int64(b.record.process.PID))
 	go func() {
 		if err := waitProcess(pidfd); err != nil && !errors.Is(err, os.ErrClosed) {
 			b.logger.Error("waiting for the sandbox's process failed", "error", err)
@@ -447,6 +452,10 @@ func (b *box) dropLink(l *link) {
 // closes the books on what it does not hold any more.
 func (b *box) resumeExecutions(l *link) {
 	held := map[string]bool{}
+	// One limit for all that is asked: an agent that doesn't answer holds nothing up for long.
+	ctx, cancel := context.WithTimeout(b.life, connectTimeout)
+	defer cancel()
+	behind := map[*spool.Log]uint64{}
 	for _, h := range l.held {
 		if !validID(h.GetExecutionId()) || held[h.GetExecutionId()] {
 			continue
@@ -458,10 +467,16 @@ func (b *box) resumeExecutions(l *link) {
 			continue
 		}
 		owner := spool.Owner{ExecutionID: h.GetExecutionId(), BoxID: b.id, ContextID: clip(h.GetContextId()), SandboxID: b.record.box.GetSandboxId()}
+		var process *execv1.Process
+		if h.GetProcess() {
+			process = l.process(ctx, h.GetExecutionId())
+			owner.Process = process.GetSpec()
+		}
 		log, _ := b.node.spool.Add(owner)
-		if log.Owner().BoxID != b.id {
+		if log.Owner().BoxID != b.id || (log.Owner().Process != nil) != h.GetProcess() {
 			continue
 		}
+		log.SetInput(process.GetStdinOffset(), process.GetStdinClosed())
 		if log.Finished() != nil && (!h.GetFinished() || h.GetLastSeq() != log.Last()) {
 			// Its book was closed here, since the agent broke the protocol over it.
 			l.abandon(h)
@@ -475,11 +490,18 @@ func (b *box) resumeExecutions(l *link) {
 		if log.Finished() != nil {
 			e.finish()
 		}
+		behind[log] = h.GetLastSeq()
 	}
 	for _, log := range b.node.spool.Of(b.id) {
 		if log.Finished() == nil && !held[log.Owner().ExecutionID] {
-			finishLog(log, &execv1.Finished{Reason: execv1.ExitReason_EXIT_REASON_LOST, Detail: "the sandbox's agent does not know this execution any more"})
+			finishLog(log, &execv1.Finished{Reason: execv1.ExitReason_EXIT_REASON_LOST, Detail: "the sandbox's agent does not know it any more"})
 		}
+	}
+	// Who looks once the box is reached sees what happened meanwhile, if the agent is as far as it says.
+	ctx, cancel = context.WithTimeout(b.life, catchUp)
+	defer cancel()
+	for log, seq := range behind {
+		_ = log.Await(ctx, seq)
 	}
 }
 
@@ -502,7 +524,7 @@ func (b *box) pump(l *link, e *execution) {
 		var broken *violation
 		switch {
 		case errors.Is(err, errRefused):
-			_ = b.node.spool.Discard(e.log, agentFault("execution "+id, err))
+			_ = b.node.spool.Discard(e.log, refusal(e.log, err))
 		case errors.As(err, &broken):
 			b.logger.Warn("connection to the agent is ended", "error", err)
 			finishLog(e.log, &execv1.Finished{Reason: execv1.ExitReason_EXIT_REASON_LOST, Detail: clip(err.Error())})
@@ -511,14 +533,24 @@ func (b *box) pump(l *link, e *execution) {
 	}()
 }
 
+// refusal is what the agent said to something that it did not start.
+func refusal(log *spool.Log, err error) error {
+	if log.Owner().Process != nil {
+		return answered(err)
+	}
+	return agentFault("execution "+log.Owner().ExecutionID, err)
+}
+
 // explainKill corrects the end of an execution whose interpreter was killed by
 // the host's kernel for want of memory while the sandbox lives on: on control
 // groups version 1 the kernel may take one process of the sandbox, and inside
 // that looks like any SIGKILL.
 func (b *box) explainKill(f *execv1.Finished) {
-	if f.GetReason() != execv1.ExitReason_EXIT_REASON_KERNEL_DIED || f.GetSignal() != int32(unix.SIGKILL) {
+	died := f.GetReason() == execv1.ExitReason_EXIT_REASON_KERNEL_DIED || f.GetReason() == execv1.ExitReason_EXIT_REASON_EXITED
+	if !died || f.GetSignal() != int32(unix.SIGKILL) {
 		return
 	}
+	process := f.GetReason() == execv1.ExitReason_EXIT_REASON_EXITED
 	oom, err := b.node.cgroups.Open(b.id).OutOfMemory()
 	if err != nil || b.oomKills.Swap(oom.Kills) >= oom.Kills {
 		return
@@ -527,7 +559,12 @@ func (b *box) explainKill(f *execv1.Finished) {
 	limit := b.snapshot.Load().GetLimits().GetMemoryBytes()
 	f.Reason = execv1.ExitReason_EXIT_REASON_OUT_OF_MEMORY
 	f.MemoryLimitBytes, f.MemoryPeakBytes = limit, oom.PeakBytes
-	f.Detail = fmt.Sprintf("the sandbox used more memory than its limit of %d MiB; the interpreter was ended and is started afresh, its state is lost", limit/mebibyte)
+	f.Detail = fmt.Sprintf("the sandbox used more memory than its limit of %d MiB; ", limit/mebibyte)
+	if process {
+		f.Detail += "the process was ended"
+	} else {
+		f.Detail += "the interpreter was ended and is started afresh, its state is lost"
+	}
 }
 
 func finishLog(log *spool.Log, finished *execv1.Finished) {

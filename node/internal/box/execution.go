@@ -24,7 +24,7 @@ const (
 	settleAfter = 5 * time.Second
 )
 
-// execution drains one execution's events from the agent to its log. It outlives
+// execution drains one execution's, or one process's, events from the agent to its log. It outlives
 // the connection only as the log: after a reconnection a new one goes on.
 type execution struct {
 	log    *spool.Log
@@ -41,11 +41,6 @@ type execution struct {
 	released     bool
 }
 
-// startExecution sends an execution to the agent.
-func startExecution(l *link, log *spool.Log, spec *execv1.ExecutionSpec, logger *slog.Logger) (*execution, error) {
-	return openExecution(l, log, &agentv1.ExecuteRequest{Message: &agentv1.ExecuteRequest_Start{Start: spec}}, logger)
-}
-
 // attachExecution goes on with one that the agent holds.
 func attachExecution(l *link, log *spool.Log, logger *slog.Logger) (*execution, error) {
 	return openExecution(l, log, &agentv1.ExecuteRequest{Message: &agentv1.ExecuteRequest_Attach{Attach: &agentv1.Attach{
@@ -53,6 +48,7 @@ func attachExecution(l *link, log *spool.Log, logger *slog.Logger) (*execution, 
 	}}}, logger)
 }
 
+// openExecution sends an execution's or a process's first message to the agent.
 func openExecution(l *link, log *spool.Log, first *agentv1.ExecuteRequest, logger *slog.Logger) (*execution, error) {
 	// No caller's context: whoever asked may go, the execution does not.
 	stream, err := l.session.Open(context.Background(), agentrpc.Execute)

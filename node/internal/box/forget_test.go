@@ -21,7 +21,7 @@ func TestOutputThatIsToBeKeptStaysReadableHoweverLittleItIs(t *testing.T) {
 	if records := r.Executions(box); len(records) != 0 {
 		t.Fatalf("%v (expected: none that the server must still record)", records)
 	}
-	kept, err := r.Output(box, id)
+	kept, err := r.Output(t.Context(), box, id)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,6 +31,6 @@ func TestOutputThatIsToBeKeptStaysReadableHoweverLittleItIs(t *testing.T) {
 	if err := r.Forget([]string{id}, false); err != nil {
 		t.Fatal(err)
 	}
-	_, err = r.Output(box, id)
+	_, err = r.Output(t.Context(), box, id)
 	wantKind(t, err, NotFound)
 }

@@ -144,7 +144,14 @@ func (l *link) abandon(h *agentv1.HeldExecution) {
 		cancel()
 		return
 	}
-	if !h.GetFinished() {
+	switch {
+	case h.GetFinished():
+	case h.GetProcess():
+		go func() {
+			request := &execv1.SignalRequest{ProcessId: h.GetExecutionId(), Signal: int32(unix.SIGKILL), Target: execv1.SignalTarget_SIGNAL_TARGET_TREE}
+			_ = frame.Call(ctx, l.session, agentrpc.Signal, request, &agentv1.Empty{})
+		}()
+	default:
 		go func() {
 			request := &agentv1.InterruptRequest{ExecutionId: h.GetExecutionId(), GraceMs: uint32(interruptGrace.Milliseconds())}
 			_ = frame.Call(ctx, l.session, agentrpc.Interrupt, request, &agentv1.Empty{})
@@ -249,6 +256,28 @@ func clip(text string) string {
 		return strings.ToValidUTF8(text[:maxText], "")
 	}
 	return text
+}
+
+// Refusal is an agent's answer that callers get as it is: what it says of a path, a program or a port of the sandbox.
+type Refusal struct {
+	Code    codes.Code
+	Message string
+}
+
+func (r *Refusal) Error() string { return r.Message }
+
+// answered is the error of a call that was passed through.
+func answered(err error) error {
+	var status *frame.Status
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return err
+	case errors.As(err, &status):
+		return &Refusal{Code: status.Code, Message: strings.ToValidUTF8(clip(status.Message), "\uFFFD")}
+	}
+	return fault(Unavailable, "the connection to the sandbox's agent was lost: %v", err)
 }
 
 // agentFault turns an agent's answer into ours.

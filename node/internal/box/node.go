@@ -554,48 +554,82 @@ func (n *Node) Execute(ctx context.Context, boxID string, spec *execv1.Execution
 	if len(spec.GetCode()) > maxCodeBytes {
 		return nil, fault(Invalid, "code: %d bytes (expected: at most %d)", len(spec.GetCode()), maxCodeBytes)
 	}
-	if log, ok := n.spool.Find(spec.GetExecutionId()); ok {
-		return sameBox(log, boxID)
+	owner := spool.Owner{ExecutionID: spec.GetExecutionId(), BoxID: boxID, ContextID: spec.GetContextId()}
+	return n.begin(ctx, owner, &agentv1.ExecuteRequest{Message: &agentv1.ExecuteRequest_Start{Start: spec}})
+}
+
+// begin has something started, or finds what has its id.
+func (n *Node) begin(ctx context.Context, owner spool.Owner, first *agentv1.ExecuteRequest) (*spool.Log, error) {
+	if log, ok := n.spool.Find(owner.ExecutionID); ok {
+		return same(log, owner)
 	}
-	b, l, err := n.reach(ctx, boxID)
+	b, l, err := n.reach(ctx, owner.BoxID)
 	if err != nil {
 		return nil, err
 	}
-	log, added := n.spool.Add(spool.Owner{
-		ExecutionID: spec.GetExecutionId(), BoxID: boxID, ContextID: spec.GetContextId(), SandboxID: b.snapshot.Load().GetSandboxId(),
-	})
+	owner.SandboxID = b.snapshot.Load().GetSandboxId()
+	log, added := n.spool.Add(owner)
 	if !added {
-		return sameBox(log, boxID)
+		return same(log, owner)
 	}
-	e, err := startExecution(l, log, spec, b.logger)
+	if n.spool.Kept(owner.ExecutionID) {
+		// It runs once, whatever has been forgotten of it.
+		err := fault(AlreadyExists, "%s has ended and is on record", owner.ExecutionID)
+		return nil, errors.Join(err, n.spool.Discard(log, err))
+	}
+	e, err := openExecution(l, log, first, b.logger)
 	if err != nil {
-		err = agentFault("execution "+spec.GetExecutionId(), err)
+		err = agentFault("starting "+owner.ExecutionID, err)
 		return nil, errors.Join(err, n.spool.Discard(log, err))
 	}
 	b.pump(l, e)
 	return log, nil
 }
 
-func sameBox(log *spool.Log, boxID string) (*spool.Log, error) {
-	if log.Owner().BoxID != boxID {
-		return nil, fault(AlreadyExists, "execution %s belongs to box %s (asked for: %s)", log.Owner().ExecutionID, log.Owner().BoxID, clip(boxID))
+// same says whether a log is what was asked for. Of code, which isn't kept here, only the place is compared.
+func same(log *spool.Log, asked spool.Owner) (*spool.Log, error) {
+	have := log.Owner()
+	if have.BoxID != asked.BoxID {
+		return nil, fault(AlreadyExists, "%s belongs to box %s (asked for: %s)", have.ExecutionID, have.BoxID, clip(asked.BoxID))
+	}
+	if !proto.Equal(have.Process, asked.Process) {
+		return nil, fault(AlreadyExists, "%s is there already, and is something else", have.ExecutionID)
 	}
 	return log, nil
 }
 
-// Output returns the log of an execution, forgotten ones that are kept included.
-func (n *Node) Output(boxID, executionID string) (*spool.Log, error) {
-	log, ok := n.spool.Find(executionID)
+// Output returns the log of an execution or a process, forgotten ones that are kept included.
+func (n *Node) Output(ctx context.Context, boxID, id string) (*spool.Log, error) {
+	log, ok := n.spool.Find(id)
 	if !ok {
 		var err error
-		if log, err = n.spool.FindKept(executionID); errors.Is(err, os.ErrNotExist) {
-			return nil, fault(NotFound, "execution %s is not on this node", clip(executionID))
+		log, err = n.spool.FindKept(id)
+		if errors.Is(err, os.ErrNotExist) {
+			return n.await(ctx, boxID, id)
 		} else if err != nil {
-			return nil, fault(Internal, "execution %s: %v", executionID, err)
+			return nil, fault(Internal, "output of %s: %v", id, err)
 		}
 	}
+	return ofBox(log, boxID)
+}
+
+// await finds a log that is not known yet because the box's agent has not been asked again, since the engine was started, what it holds.
+func (n *Node) await(ctx context.Context, boxID, id string) (*spool.Log, error) {
+	b, err := n.find(boxID)
+	if err == nil && b.snapshot.Load().GetState() == enginev1.BoxState_BOX_STATE_RECONNECTING {
+		if _, err := b.awaitLink(ctx); err != nil && b.snapshot.Load().GetState() == enginev1.BoxState_BOX_STATE_RECONNECTING {
+			return nil, err
+		}
+	}
+	if log, ok := n.spool.Find(id); ok {
+		return ofBox(log, boxID)
+	}
+	return nil, fault(NotFound, "%s is not on this node", clip(id))
+}
+
+func ofBox(log *spool.Log, boxID string) (*spool.Log, error) {
 	if log.Owner().BoxID != boxID {
-		return nil, fault(NotFound, "execution %s is not of box %s", clip(executionID), clip(boxID))
+		return nil, fault(NotFound, "%s is not of box %s", log.Owner().ExecutionID, clip(boxID))
 	}
 	return log, nil
 }
@@ -623,7 +657,7 @@ func (n *Node) Executions(boxID string) []*enginev1.ExecutionRecord {
 	var records []*enginev1.ExecutionRecord
 	for _, log := range n.spool.All() {
 		owner := log.Owner()
-		if boxID != "" && owner.BoxID != boxID {
+		if owner.Process != nil || boxID != "" && owner.BoxID != boxID {
 			continue
 		}
 		finished := log.Finished()

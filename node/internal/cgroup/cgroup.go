@@ -43,10 +43,15 @@ type OutOfMemory struct {
 
 // Usage of a group at one moment.
 type Usage struct {
+	// MemoryBytes without what the kernel gives up at once when memory is short: contents of files that nobody has used lately.
 	MemoryBytes uint64
 	PeakBytes   uint64
 	CPU         time.Duration
-	Pids        uint64
+	// Throttled is time in which the CPU limit held it up.
+	Throttled time.Duration
+	// Pids counts the host's threads, Processes its processes. A sandbox's runtime has some of its own.
+	Pids      uint64
+	Processes uint64
 }
 
 // Hierarchy makes and finds the groups of one instance.
@@ -138,6 +143,20 @@ func readKey(dir, file, key string) (uint64, error) {
 		}
 	}
 	return 0, fmt.Errorf("%s/%s has no %q", dir, file, key)
+}
+
+// lessInactive is memory in use less what is only cached.
+func lessInactive(dir, key string, current uint64) (uint64, error) {
+	inactive, err := readKey(dir, "memory.stat", key)
+	if err != nil {
+		return 0, err
+	}
+	return current - min(inactive, current), nil
+}
+
+func countProcesses(dir string) (uint64, error) {
+	pids, err := readPids(dir)
+	return uint64(len(pids)), err
 }
 
 func readPids(dir string) ([]int, error) {

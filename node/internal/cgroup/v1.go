@@ -187,7 +187,19 @@ func (g *v1Group) Usage() (Usage, error) {
 	if err != nil {
 		return Usage{}, err
 	}
+	if current, err = lessInactive(dir, "total_inactive_file", current); err != nil {
+		return Usage{}, err
+	}
 	peak, err := readUint(dir, "memory.max_usage_in_bytes")
+	if err != nil {
+		return Usage{}, err
+	}
+	// In nanoseconds.
+	throttled, err := readKey(g.dir("cpu"), "cpu.stat", "throttled_time")
+	if err != nil {
+		return Usage{}, err
+	}
+	processes, err := countProcesses(g.dir("pids"))
 	if err != nil {
 		return Usage{}, err
 	}
@@ -201,7 +213,9 @@ func (g *v1Group) Usage() (Usage, error) {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return Usage{}, err
 	}
-	return Usage{MemoryBytes: current, PeakBytes: peak, CPU: time.Duration(cpu), Pids: pids}, nil
+	return Usage{
+		MemoryBytes: current, PeakBytes: peak, CPU: time.Duration(cpu), Throttled: time.Duration(throttled), Pids: pids, Processes: processes,
+	}, nil
 }
 
 func (g *v1Group) Pids() ([]int, error) {

@@ -263,6 +263,9 @@ func (g *v2Group) Usage() (Usage, error) {
 	if err != nil {
 		return Usage{}, err
 	}
+	if current, err = lessInactive(g.dir(), "inactive_file", current); err != nil {
+		return Usage{}, err
+	}
 	peak, err := g.peak()
 	if err != nil {
 		return Usage{}, err
@@ -275,7 +278,18 @@ func (g *v2Group) Usage() (Usage, error) {
 	if err != nil {
 		return Usage{}, err
 	}
-	return Usage{MemoryBytes: current, PeakBytes: peak, CPU: time.Duration(micros) * time.Microsecond, Pids: pids}, nil
+	throttled, err := readKey(g.dir(), "cpu.stat", "throttled_usec")
+	if err != nil {
+		return Usage{}, err
+	}
+	processes, err := countProcesses(g.dir())
+	if err != nil {
+		return Usage{}, err
+	}
+	return Usage{
+		MemoryBytes: current, PeakBytes: peak, CPU: time.Duration(micros) * time.Microsecond,
+		Throttled: time.Duration(throttled) * time.Microsecond, Pids: pids, Processes: processes,
+	}, nil
 }
 
 func (g *v2Group) Pids() ([]int, error) { return readPids(g.dir()) }

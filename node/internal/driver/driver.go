@@ -56,6 +56,8 @@ type Driver interface {
 	Start(ctx context.Context, spec Spec) (pid int, err error)
 	// Delete ends a sandbox and removes what the runtime keeps of it. Succeeds where there is none.
 	Delete(ctx context.Context, id string) error
+	// DiskUsed is how much of the host's disk a running sandbox's writable layer takes. It does not ask the sandbox.
+	DiskUsed(dir string, pid int) (uint64, error)
 	// List returns the ids of which the runtime keeps anything.
 	List() ([]string, error)
 }

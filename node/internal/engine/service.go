@@ -21,8 +21,8 @@ import (
 
 // Service answers the engine's calls.
 type Service struct {
-	// Answers for calls that are not served yet.
-	enginev1.UnimplementedEngineServer
+	// Embedded because the generated interface wants it: every call is served here.
+	enginev1.UnsafeEngineServer
 	Node   *box.Node
 	Images *image.Store
 	Claims *Claims
@@ -44,6 +44,10 @@ func toStatus(err error) error {
 	var f *box.Fault
 	if errors.As(err, &f) {
 		return status.Error(codeOf(f.Kind), err.Error())
+	}
+	var refusal *box.Refusal
+	if errors.As(err, &refusal) {
+		return status.Error(refusal.Code, refusal.Message)
 	}
 	switch {
 	case errors.Is(err, context.Canceled):
@@ -208,7 +212,7 @@ func (s *Service) Execute(r *enginev1.ExecuteRequest, stream grpc.ServerStreamin
 
 // Attach sends what an execution says after a seq.
 func (s *Service) Attach(r *enginev1.AttachRequest, stream grpc.ServerStreamingServer[execv1.ExecutionEvent]) error {
-	log, err := s.Node.Output(r.GetBoxId(), r.GetExecutionId())
+	log, err := s.Node.Output(stream.Context(), r.GetBoxId(), r.GetExecutionId())
 	if err != nil {
 		return toStatus(err)
 	}
@@ -245,17 +249,20 @@ func (s *Service) ListExecutions(_ context.Context, r *enginev1.ListExecutionsRe
 	return &enginev1.ListExecutionsReply{Executions: s.Node.Executions(r.GetBoxId())}, nil
 }
 
-// ReadOutput sends the bytes of one stream from an offset on.
+// ReadOutput sends the bytes of one stream, or of both as they came, from an offset on.
 func (s *Service) ReadOutput(r *enginev1.ReadOutputRequest, stream grpc.ServerStreamingServer[enginev1.OutputPiece]) error {
-	if r.GetStream() != execv1.Stream_STREAM_STDOUT && r.GetStream() != execv1.Stream_STREAM_STDERR {
-		return status.Errorf(codes.InvalidArgument, "stream: %v (expected: STREAM_STDOUT or STREAM_STDERR)", r.GetStream())
+	switch r.GetStream() {
+	case execv1.Stream_STREAM_STDOUT, execv1.Stream_STREAM_STDERR, execv1.Stream_STREAM_COMBINED:
+	default:
+		return status.Errorf(codes.InvalidArgument, "stream: %v (expected: STREAM_STDOUT, STREAM_STDERR or STREAM_COMBINED)", r.GetStream())
 	}
-	log, err := s.Node.Output(r.GetBoxId(), r.GetExecutionId())
+	log, err := s.Node.Output(stream.Context(), r.GetBoxId(), r.GetExecutionId())
 	if err != nil {
 		return toStatus(err)
 	}
 	reader := log.Read(0)
 	defer reader.Close()
+	position := position{stream: r.GetStream()}
 	for {
 		event, err := nextOrReady(stream.Context(), reader, r.GetFollow())
 		if err == io.EOF || (err == nil && event == nil) {
@@ -264,7 +271,7 @@ func (s *Service) ReadOutput(r *enginev1.ReadOutputRequest, stream grpc.ServerSt
 		if err != nil {
 			return toStatus(err)
 		}
-		if piece := pieceOf(event, r); piece != nil {
+		if piece := position.piece(event, r.GetOffset()); piece != nil {
 			if err := stream.Send(piece); err != nil {
 				return err
 			}
@@ -279,27 +286,32 @@ func nextOrReady(ctx context.Context, reader *spool.Reader, follow bool) (*execv
 	return reader.Ready()
 }
 
-// pieceOf returns what of an event belongs to the asked stream and lies after the asked offset.
-func pieceOf(event *execv1.ExecutionEvent, r *enginev1.ReadOutputRequest) *enginev1.OutputPiece {
-	switch e := event.GetEvent().(type) {
-	case *execv1.ExecutionEvent_Output:
-		data, offset := e.Output.GetData(), e.Output.GetOffset()
-		end := offset + uint64(len(data))
-		if e.Output.GetStream() != r.GetStream() || end <= r.GetOffset() {
-			return nil
-		}
-		if offset < r.GetOffset() {
-			data, offset = data[r.GetOffset()-offset:], r.GetOffset()
-		}
-		return &enginev1.OutputPiece{Offset: offset, Data: data}
-	case *execv1.ExecutionEvent_Gap:
-		end := e.Gap.GetOffset() + e.Gap.GetBytes()
-		if e.Gap.GetStream() != r.GetStream() || end <= r.GetOffset() {
-			return nil
-		}
-		return &enginev1.OutputPiece{Offset: end, GapBytes: end - max(e.Gap.GetOffset(), r.GetOffset())}
+// position follows a log from its beginning, and is how far it is in the stream that is read: one of the two, or both together.
+type position struct {
+	stream execv1.Stream
+	at     uint64
+}
+
+// piece returns what of an event belongs to the stream and lies after an offset.
+func (p *position) piece(event *execv1.ExecutionEvent, after uint64) *enginev1.OutputPiece {
+	output, gap := event.GetOutput(), event.GetGap()
+	if (output == nil || !p.has(output.GetStream())) && (gap == nil || !p.has(gap.GetStream())) {
+		return nil
 	}
-	return nil
+	from := p.at
+	p.at += uint64(len(output.GetData())) + gap.GetBytes()
+	if p.at <= after {
+		return nil
+	}
+	skipped := max(after, from) - from
+	if gap != nil {
+		return &enginev1.OutputPiece{Offset: p.at, GapBytes: gap.GetBytes() - skipped}
+	}
+	return &enginev1.OutputPiece{Offset: from + skipped, Data: output.GetData()[skipped:]}
+}
+
+func (p *position) has(stream execv1.Stream) bool {
+	return p.stream == stream || p.stream == execv1.Stream_STREAM_COMBINED
 }
 
 // ForgetExecutions drops what the server has on record.

@@ -133,6 +133,25 @@ func (st *Stream) CloseSend() error {
 	return st.explain(s.writer.control(&parcel{stream: st, halfClose: true, size: st.openSize() + headerLength}))
 }
 
+// SendLast is SendAll and CloseSend in one: what fits goes in one write.
+func (st *Stream) SendLast(ms ...proto.Message) error {
+	if len(ms) == 0 {
+		return st.CloseSend()
+	}
+	st.sending.Lock()
+	defer st.sending.Unlock()
+	if err := st.sendAll(ms, parcel{stream: st, halfClose: true}); err != nil {
+		return err
+	}
+	s := st.session
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if st.sendErr == nil {
+		st.sendErr = errSendClosed
+	}
+	return nil
+}
+
 // Requires sending. last carries what follows the last message.
 func (st *Stream) sendAll(ms []proto.Message, last parcel) error {
 	for len(ms) > 0 {
@@ -314,6 +333,21 @@ func (st *Stream) Receive(m proto.Message) error {
 		return &Status{codes.Internal, "the peer sent bytes that are no such message: " + err.Error()}
 	}
 	return nil
+}
+
+// ReceiveBytes is Receive for who passes messages on unread: use gets the next one as it came, until it returns. An error of its own ends
+// the stream.
+func (st *Stream) ReceiveBytes(use func(encoded []byte) error) error {
+	b, err := st.receive()
+	if err != nil {
+		return err
+	}
+	err = use(b.b)
+	b.release()
+	if err != nil {
+		st.Cancel()
+	}
+	return err
 }
 
 func (st *Stream) receive() (*buffer, error) {

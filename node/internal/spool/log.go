@@ -969,6 +969,24 @@ func (l *Log) wait() <-chan struct{} {
 	return l.changed
 }
 
+// Await returns when the log has come as far as a seq, or goes no further.
+func (l *Log) Await(ctx context.Context, seq uint64) error {
+	for {
+		l.mu.Lock()
+		if l.last >= seq || l.finished != nil || l.forgotten != nil {
+			l.mu.Unlock()
+			return nil
+		}
+		wait := l.wait()
+		l.mu.Unlock()
+		select {
+		case <-wait:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
 // Read returns a reader of the events after a seq. Whoever reads a log that has ended gets all of it, even if it is forgotten meanwhile.
 func (l *Log) Read(after uint64) *Reader {
 	l.mu.Lock()

@@ -41,11 +41,15 @@ func RunAgentIfAsked() {
 //	exit N      ends the agent
 //	skip        leaves out a seq
 //	endless     ends the stream without a last event
+//	echo        (a process) prints what it is given to read, until that ends
+//	missing     (a process) is refused
 type fakeAgent struct {
 	mu sync.Mutex
 	// All below is guarded by mu.
 	contexts   map[string]*execv1.Context
 	executions map[string]*fakeExecution
+	// open counts calls that are not over, by method.
+	open map[string]int
 }
 
 type fakeExecution struct {
@@ -55,6 +59,15 @@ type fakeExecution struct {
 	finished     bool
 	changed      chan struct{}
 	interrupt    chan struct{}
+	interrupted  bool
+	// process is nil for code.
+	process     *execv1.ProcessSpec
+	input       uint64
+	inputClosed bool
+}
+
+func newFakeExecution(process *execv1.ProcessSpec) *fakeExecution {
+	return &fakeExecution{changed: make(chan struct{}), interrupt: make(chan struct{}), process: process}
 }
 
 func runAgent() error {
@@ -73,8 +86,13 @@ func runAgent() error {
 	if err != nil {
 		return err
 	}
-	a := &fakeAgent{contexts: map[string]*execv1.Context{}, executions: map[string]*fakeExecution{}}
-	return frame.Serve(context.Background(), in, out, frame.GuestOptions{Key: key, Handler: func(s *frame.Stream) { s.End(a.serve(s)) }})
+	a := &fakeAgent{contexts: map[string]*execv1.Context{}, executions: map[string]*fakeExecution{}, open: map[string]int{}}
+	return frame.Serve(context.Background(), in, out, frame.GuestOptions{Key: key, Handler: func(s *frame.Stream) {
+		a.count(s.Method(), 1)
+		err := a.serve(s)
+		a.count(s.Method(), -1)
+		s.End(err)
+	}})
 }
 
 func refuse(code codes.Code, format string, values ...any) error {
@@ -106,12 +124,7 @@ func (a *fakeAgent) serve(s *frame.Stream) error {
 		if err := s.Receive(request); err != nil {
 			return err
 		}
-		a.mu.Lock()
-		e := a.executions[request.GetExecutionId()]
-		a.mu.Unlock()
-		if e != nil {
-			close(e.interrupt)
-		}
+		a.interrupt(request.GetExecutionId())
 		return s.Send(&agentv1.Empty{})
 	case agentrpc.Watch:
 		if err := s.Receive(&agentv1.WatchRequest{}); err != nil {
@@ -121,6 +134,9 @@ func (a *fakeAgent) serve(s *frame.Stream) error {
 		return nil
 	case agentrpc.Execute:
 		return a.execute(s)
+	}
+	if call, ok := insideCalls[s.Method()]; ok {
+		return call(a, s)
 	}
 	return refuse(codes.Unimplemented, "%s", s.Method())
 }
@@ -134,7 +150,7 @@ func (a *fakeAgent) helloReply() *agentv1.HelloReply {
 	}
 	for id, e := range a.executions {
 		reply.Executions = append(reply.Executions, &agentv1.HeldExecution{
-			ExecutionId: id, AcknowledgedSeq: e.acknowledged, LastSeq: uint64(len(e.events)), Finished: e.finished,
+			ExecutionId: id, AcknowledgedSeq: e.acknowledged, LastSeq: uint64(len(e.events)), Finished: e.finished, Process: e.process != nil,
 		})
 	}
 	return reply
@@ -154,9 +170,22 @@ func (a *fakeAgent) execute(s *frame.Stream) error {
 			return refuse(codes.NotFound, "no context %s", spec.GetContextId())
 		}
 		if a.executions[id] == nil {
-			e := &fakeExecution{changed: make(chan struct{}), interrupt: make(chan struct{})}
+			e := newFakeExecution(nil)
 			a.executions[id] = e
 			go a.run(e, spec.GetCode())
+		}
+		a.mu.Unlock()
+	}
+	if spec := first.GetStartProcess(); spec != nil {
+		id = spec.GetProcessId()
+		if spec.GetArgv()[0] == "missing" {
+			return refuse(codes.NotFound, "%s: no such program", spec.GetArgv()[0])
+		}
+		a.mu.Lock()
+		if a.executions[id] == nil {
+			e := newFakeExecution(spec)
+			a.executions[id] = e
+			go a.run(e, strings.Join(spec.GetArgv(), " "))
 		}
 		a.mu.Unlock()
 	}
@@ -214,6 +243,15 @@ func (a *fakeAgent) takeAcknowledgements(s *frame.Stream, id string, e *fakeExec
 	}
 }
 
+func (a *fakeAgent) interrupt(id string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if e := a.executions[id]; e != nil && !e.interrupted {
+		e.interrupted = true
+		close(e.interrupt)
+	}
+}
+
 // add appends an event; nil ends the stream, an event of seq 0 is left out.
 func (a *fakeAgent) add(e *fakeExecution, events ...*execv1.ExecutionEvent) {
 	a.mu.Lock()
@@ -237,7 +275,12 @@ func (a *fakeAgent) run(e *fakeExecution, code string) {
 	word, argument, _ := strings.Cut(code, " ")
 	n, _ := strconv.Atoi(argument)
 	end := &execv1.Finished{Reason: execv1.ExitReason_EXIT_REASON_COMPLETED}
-	a.add(e, &execv1.ExecutionEvent{Event: &execv1.ExecutionEvent_Started{Started: &execv1.Started{}}})
+	started := &execv1.Started{AtUnixMs: time.Now().UnixMilli()}
+	if e.process != nil {
+		end.Reason = execv1.ExitReason_EXIT_REASON_EXITED
+		started.Pid = 42
+	}
+	a.add(e, &execv1.ExecutionEvent{Event: &execv1.ExecutionEvent_Started{Started: started}})
 	switch word {
 	case "print":
 		for i := range n {
@@ -246,7 +289,13 @@ func (a *fakeAgent) run(e *fakeExecution, code string) {
 	case "hold":
 		a.add(e, output("holding\n"))
 		<-e.interrupt
-		end.Reason = execv1.ExitReason_EXIT_REASON_INTERRUPTED
+		if e.process == nil {
+			end.Reason = execv1.ExitReason_EXIT_REASON_INTERRUPTED
+		} else {
+			end.Signal = 15
+		}
+	case "echo":
+		<-e.interrupt
 	case "allocate":
 		a.add(e, output("allocating\n"))
 		var all [][]byte
@@ -263,6 +312,8 @@ func (a *fakeAgent) run(e *fakeExecution, code string) {
 		// What was said is on its way; the engine acknowledges nothing so small.
 		<-time.After(50 * time.Millisecond)
 		os.Exit(n)
+	case "status":
+		end.ExitCode = int32(n)
 	case "skip":
 		a.mu.Lock()
 		e.events = append(e.events, &execv1.ExecutionEvent{})

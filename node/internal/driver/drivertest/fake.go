@@ -82,6 +82,24 @@ func (f *Fake) Delete(_ context.Context, id string) error {
 	return os.Remove(f.stateFile(id))
 }
 
+// DiskUsed is what the sandbox's own folder "overlay" takes; the fake agent writes there.
+func (f *Fake) DiskUsed(dir string, _ int) (used uint64, err error) {
+	err = filepath.WalkDir(filepath.Join(dir, "overlay"), func(_ string, entry os.DirEntry, err error) error {
+		if errors.Is(err, os.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		info, err := entry.Info()
+		if err == nil {
+			used += uint64(info.Sys().(*syscall.Stat_t).Blocks) * 512
+		}
+		return err
+	})
+	return used, err
+}
+
 // List names the agents that were started and not deleted.
 func (f *Fake) List() ([]string, error) {
 	paths, err := filepath.Glob(filepath.Join(f.Dir, "*.pid"))

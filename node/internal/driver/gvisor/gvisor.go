@@ -119,6 +119,33 @@ func (d *Driver) Start(ctx context.Context, spec driver.Spec) (int, error) {
 	return pid, nil
 }
 
+// DiskUsed finds the writable layer among the sentry's open files, since its name is gone.
+func (d *Driver) DiskUsed(dir string, pid int) (uint64, error) {
+	fds := fmt.Sprintf("/proc/%d/fd", pid)
+	folder, err := os.Open(fds)
+	if err != nil {
+		return 0, err
+	}
+	defer folder.Close()
+	names, err := folder.Readdirnames(-1)
+	if err != nil {
+		return 0, err
+	}
+	for _, name := range names {
+		path := filepath.Join(fds, name)
+		target, err := os.Readlink(path)
+		if err != nil || !strings.HasPrefix(target, overlayDir(dir)+"/") {
+			continue
+		}
+		var s unix.Stat_t
+		if err := unix.Stat(path, &s); err != nil {
+			return 0, err
+		}
+		return uint64(s.Blocks) * 512, nil
+	}
+	return 0, fmt.Errorf("the sandbox's process %d has no writable layer open", pid)
+}
+
 // sentryThreads says for how many CPUs the sentry serves system calls at once. Programs in the sandbox compute on as many CPUs as
 // their group has in any case. Handing work from one of the sentry's threads to another costs more than a short call takes: with as
 // many as the machine has CPUs (two), an execution took 34 % more CPU time than with one, and two processes that do nothing but
