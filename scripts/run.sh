@@ -1,4 +1,4 @@
-# `up`, `down`, `env`, `exec`: the life of an installation. Sourced by the launcher.
+# `up`, `down`, `env`, and what the CLI does: the life of an installation. Sourced by the launcher.
 
 ready_limit=60
 stop_limit=${ATOLL_STOP_LIMIT:-20}
@@ -285,7 +285,7 @@ purge() {
     { tail -n 20 "$data/log/engine.log" >&2; fail "some sandboxes could not be ended; see $data/log/engine.log"; }
 }
 
-# --- env, exec --------------------------------------------------------------------------------------------------------------
+# --- env, the CLI --------------------------------------------------------------------------------------------------------------
 
 environment() {
   require_running
@@ -293,15 +293,19 @@ environment() {
   printf 'export ATOLL_URL=%s ATOLL_API_KEY=%s\n' "$(server_url)" "$(api_key)"
 }
 
-execute() {
-  local cli
-  if [[ -z ${ATOLL_URL:-} || -z ${ATOLL_API_KEY:-} ]]; then
+# ask_server COMMAND ARGUMENT...: by the CLI.
+ask_server() {
+  local cli help=no
+  case ${2:-} in --help | -h) help=yes ;; esac
+  if [[ $help == no && (-z ${ATOLL_URL:-} || -z ${ATOLL_API_KEY:-}) ]]; then
     require_running
-    [[ -r $data/secret/api-key ]] || fail "the key in $data/secret/api-key cannot be read (remedy: sudo ./atoll exec …, or set ATOLL_URL and ATOLL_API_KEY)"
+    [[ -r $data/secret/api-key ]] || fail "the key in $data/secret/api-key cannot be read (remedy: sudo ./atoll $1 …, or set ATOLL_URL and ATOLL_API_KEY)"
     ATOLL_URL=$(server_url) ATOLL_API_KEY=$(api_key)
     export ATOLL_URL ATOLL_API_KEY
   fi
-  cli=$(ls -t "$cache"/node/*/atoll-cli 2>/dev/null | head -n 1)
+  # The one that was built with what runs, else the newest.
+  cli=$(cut -d' ' -f1 "$data/launcher/engine.build" 2>/dev/null || true)/atoll-cli
+  [[ -x $cli ]] || cli=$(ls -t "$cache"/node/*/atoll-cli 2>/dev/null | head -n 1)
   [[ -n $cli ]] || fail "the CLI is not built (remedy: ./atoll up)"
-  exec "$cli" exec "$@"
+  exec "$cli" "$@"
 }

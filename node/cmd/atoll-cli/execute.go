@@ -15,11 +15,6 @@ import (
 // maxEvent is more than the server puts into one event; beyond it, it is not our server.
 const maxEvent = 64 << 20
 
-// server is where code is run.
-type server struct {
-	url, key string
-}
-
 // request is the body of POST /v1/code_exec.
 type request struct {
 	Code           string  `json:"code"`
@@ -42,6 +37,8 @@ type outcome struct {
 		Message   string `json:"message"`
 		Traceback string `json:"traceback"`
 	} `json:"error"`
+	// raw is all of it, as it came.
+	raw json.RawMessage
 }
 
 // completed says whether the code did what it was meant to. exit() and exit(0) count.
@@ -74,49 +71,13 @@ func (o outcome) report(stderr io.Writer) {
 	fmt.Fprintln(stderr, "sandbox: "+o.Sandbox)
 }
 
-// apiError is the API's error form.
-type apiError struct {
-	Code        string `json:"code"`
-	Message     string `json:"message"`
-	Cause       string `json:"cause"`
-	Remediation string `json:"remediation"`
-}
-
-func (e apiError) Error() string {
-	text := e.Message
-	if text == "" {
-		text = e.Code
-	}
-	if e.Cause != "" {
-		text += ": " + e.Cause
-	}
-	if e.Remediation != "" {
-		text += " (remedy: " + e.Remediation + ")"
-	}
-	return text
-}
-
 // execute runs the code and writes what it prints as it comes.
-func (s server) execute(ctx context.Context, r request, stdout, stderr io.Writer) (outcome, error) {
-	body, err := json.Marshal(r)
-	if err != nil {
-		return outcome{}, err
-	}
-	call, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url+"/v1/code_exec", bytes.NewReader(body))
-	if err != nil {
-		return outcome{}, err
-	}
-	call.Header.Set("Authorization", "Bearer "+s.key)
-	call.Header.Set("Content-Type", "application/json")
-	call.Header.Set("Accept", "text/event-stream, application/json")
-	reply, err := http.DefaultClient.Do(call)
+func (s *server) execute(ctx context.Context, r request, stdout, stderr io.Writer) (outcome, error) {
+	reply, err := s.open(ctx, apiCall{method: http.MethodPost, path: "/v1/code_exec", body: r, header: http.Header{"Accept": {"text/event-stream, application/json"}}})
 	if err != nil {
 		return outcome{}, err
 	}
 	defer reply.Body.Close()
-	if reply.StatusCode != http.StatusOK {
-		return outcome{}, readError(reply)
-	}
 	printer := printer{stdout: stdout, stderr: stderr}
 	if err := readEvents(reply.Body, printer.event); err != nil && printer.done == nil {
 		return outcome{}, fmt.Errorf("the connection ended before the execution did, which goes on in the sandbox: %w", err)
@@ -127,33 +88,21 @@ func (s server) execute(ctx context.Context, r request, stdout, stderr io.Writer
 	return *printer.done, nil
 }
 
-func readError(reply *http.Response) error {
-	text, err := io.ReadAll(io.LimitReader(reply.Body, 1<<20))
-	if err != nil {
-		return fmt.Errorf("HTTP %d: %w", reply.StatusCode, err)
-	}
-	var form struct{ Error apiError }
-	if json.Unmarshal(text, &form) != nil || form.Error == (apiError{}) {
-		return fmt.Errorf("HTTP %d: %s", reply.StatusCode, strings.TrimSpace(string(text)))
-	}
-	return form.Error
-}
-
 // printer turns events into output.
 type printer struct {
 	stdout, stderr io.Writer
 	done           *outcome
 }
 
-func (p *printer) event(name string, data []byte) error {
-	switch name {
+func (p *printer) event(e event) error {
+	switch e.name {
 	case "output":
 		var output struct {
 			Stream string
 			Text   string
 			Base64 []byte
 		}
-		if err := json.Unmarshal(data, &output); err != nil {
+		if err := json.Unmarshal(e.data, &output); err != nil {
 			return err
 		}
 		to := p.stdout
@@ -166,7 +115,7 @@ func (p *printer) event(name string, data []byte) error {
 		var result struct {
 			Data map[string]any
 		}
-		if err := json.Unmarshal(data, &result); err != nil {
+		if err := json.Unmarshal(e.data, &result); err != nil {
 			return err
 		}
 		if text, ok := result.Data["text/plain"].(string); ok {
@@ -178,16 +127,19 @@ func (p *printer) event(name string, data []byte) error {
 			Stream string
 			Bytes  int64
 		}
-		if err := json.Unmarshal(data, &gap); err != nil {
+		if err := json.Unmarshal(e.data, &gap); err != nil {
 			return err
 		}
 		_, err := fmt.Fprintf(p.stderr, "[%d bytes of %s left out]\n", gap.Bytes, gap.Stream)
 		return err
 	case "done":
-		return json.Unmarshal(data, &p.done)
+		if err := json.Unmarshal(e.data, &p.done); err != nil {
+			return err
+		}
+		p.done.raw = bytes.Clone(e.data)
 	case "error":
 		var failure apiError
-		if err := json.Unmarshal(data, &failure); err != nil {
+		if err := json.Unmarshal(e.data, &failure); err != nil {
 			return err
 		}
 		return failure
@@ -196,10 +148,16 @@ func (p *printer) event(name string, data []byte) error {
 	return nil
 }
 
+// event is one server-sent event.
+type event struct {
+	name, id string
+	data     []byte
+}
+
 // readEvents calls handle for each server-sent event until the stream or handle ends it.
-func readEvents(stream io.Reader, handle func(name string, data []byte) error) error {
+func readEvents(stream io.Reader, handle func(event) error) error {
 	lines := bufio.NewReaderSize(stream, 64<<10)
-	name, data := "", []byte(nil)
+	next := event{}
 	for {
 		line, err := readEventLine(lines)
 		if errors.Is(err, io.EOF) {
@@ -212,19 +170,22 @@ func readEvents(stream io.Reader, handle func(name string, data []byte) error) e
 		value = bytes.TrimPrefix(value, []byte(" "))
 		switch {
 		case len(line) == 0:
-			if data != nil {
-				if err := handle(name, data[:len(data)-1]); err != nil {
+			if next.data != nil {
+				next.data = next.data[:len(next.data)-1]
+				if err := handle(next); err != nil {
 					return err
 				}
 			}
-			name, data = "", nil
+			next = event{}
 		case string(field) == "event":
-			name = string(value)
+			next.name = string(value)
+		case string(field) == "id":
+			next.id = string(value)
 		case string(field) == "data":
-			if len(data)+len(value) > maxEvent {
+			if len(next.data)+len(value) > maxEvent {
 				return fmt.Errorf("an event of more than %d bytes", maxEvent)
 			}
-			data = append(append(data, value...), '\n')
+			next.data = append(append(next.data, value...), '\n')
 		}
 	}
 }

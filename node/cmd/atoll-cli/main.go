@@ -1,21 +1,19 @@
-// Command atoll-cli runs code on an Atoll server from a terminal.
+// Command atoll-cli works with sandboxes of an Atoll server from a terminal; `atoll-cli help` lists what it can do.
 //
-//	atoll-cli exec 'CODE' [-l LANGUAGE] [-s SANDBOX] [-c CONTEXT] [-t SECONDS]
-//
-// The code's stdout and stderr come out on stdout and stderr while it runs; "-" reads the code from stdin. The exit status is 0
-// when the code completed, 1 when it did not, 2 when the server could not be asked. The server is the one of ATOLL_URL and
-// ATOLL_API_KEY, else the installation in ATOLL_DATA_DIR (default /var/lib/atoll).
+// What programs print comes out on stdout and stderr while they run. The server is the one of ATOLL_URL and ATOLL_API_KEY, else the
+// installation in ATOLL_DATA_DIR (default /var/lib/atoll). Where a running program can be followed the CLI outlives a restart of the server: it
+// connects again and goes on at the byte it had reached.
 package main
 
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 )
@@ -23,73 +21,142 @@ import (
 const (
 	statusFailed = 1
 	statusUnable = 2
+	// As in docker: the status of a program passes through, so that of the CLI's own failures is one that programs rarely use.
+	statusNotRun = 125
 )
 
+// terminal is what the CLI talks to people by. Files, where it matters that they are terminals.
+type terminal struct {
+	stdin  io.Reader
+	stdout io.Writer
+	stderr io.Writer
+}
+
+// command is one word of the command line.
+type command struct {
+	name, arguments, summary string
+	// unable is the exit status where the server could not be asked or refused.
+	unable int
+	run    func(ctx context.Context, s *server, arguments []string, t terminal) (int, error)
+}
+
+var commands = []command{
+	{"exec", "'CODE' [-l LANGUAGE] [-s SANDBOX] [-c CONTEXT] [-t SECONDS] [--json]", "run code in an interpreter that keeps its state; - reads it from stdin", statusUnable, runExec},
+	{"run", "[-s SANDBOX | --template T] [-i] [-t] [--user U] [--cwd D] [-e K=V] [--timeout SECONDS] [-d] [--keep] [--json] [--] ARGV…", "run a program; its exit code is passed on", statusNotRun, runRun},
+	{"shell", "[SANDBOX] [--attach PROCESS] [--template T] [--user U] [--cwd D] [-e K=V] [--keep]", "a terminal in a sandbox", statusNotRun, runShell},
+	{"ps", "[SANDBOX] [--all] [--json]", "what runs in a sandbox, or in all; --all: also what our API started and has ended", statusUnable, runPs},
+	{"kill", "SANDBOX PROCESS|PID… [-s SIGNAL] [--tree] [--json]", "send a signal (default TERM)", statusUnable, runKill},
+	{"cp", "[-r] [--user U] [--json] SRC DST", "copy; SANDBOX:PATH on either side, - for stdin or stdout; -r: folders", statusUnable, runCp},
+	{"ls", "[SANDBOX[:PATH]] [-a] [--user U] [--json]", "sandboxes, or the files of a folder", statusUnable, runLs},
+	{"cat", "[--user U] [--json] SANDBOX:PATH…", "print files", statusUnable, runCat},
+	{"logs", "[-f] [--stream stdout|stderr|combined] [--offset N] [--json] SANDBOX PROCESS|EXECUTION", "what it printed; -f: and goes on to print", statusUnable, runLogs},
+	{"port", "SANDBOX [[ADDRESS:]LOCAL:REMOTE…] [--json]", "ports listened on inside, or forward local ones to them", statusUnable, runPort},
+}
+
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	status, err := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
+	status, err := run(ctx, os.Args[1:], terminal{os.Stdin, os.Stdout, os.Stderr})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "atoll: "+err.Error())
 	}
 	os.Exit(status)
 }
 
-func run(ctx context.Context, arguments []string, stdin io.Reader, stdout, stderr io.Writer) (int, error) {
-	if len(arguments) == 0 || arguments[0] != "exec" {
-		return statusUnable, errors.New("usage: atoll-cli exec 'CODE' [-l LANGUAGE] [-s SANDBOX] [-c CONTEXT] [-t SECONDS]")
+func run(ctx context.Context, arguments []string, t terminal) (int, error) {
+	if len(arguments) == 0 {
+		usage(t.stderr)
+		return statusUnable, nil
 	}
-	request, err := parse(arguments[1:], stdin)
+	if slices.Contains([]string{"help", "--help", "-h"}, arguments[0]) {
+		usage(t.stdout)
+		return 0, nil
+	}
+	at := slices.IndexFunc(commands, func(c command) bool { return c.name == arguments[0] })
+	if at < 0 {
+		return statusUnable, fmt.Errorf("no command '%s' (remedy: atoll help)", arguments[0])
+	}
+	c := commands[at]
+	if len(arguments) > 1 && (arguments[1] == "--help" || arguments[1] == "-h") {
+		fmt.Fprintf(t.stdout, "usage: atoll %s %s\n  %s\n", c.name, c.arguments, c.summary)
+		return 0, nil
+	}
+	s, err := findServer(os.Getenv)
+	if err != nil {
+		return c.unable, err
+	}
+	// Elsewhere Ctrl-C is the program's.
+	if !slices.Contains([]string{"run", "shell"}, c.name) {
+		var stop context.CancelFunc
+		ctx, stop = signal.NotifyContext(ctx, os.Interrupt)
+		defer stop()
+	}
+	status, err := c.run(ctx, &s, arguments[1:], t)
+	var misuse usageError
+	if errors.As(err, &misuse) {
+		return c.unable, fmt.Errorf("%w (usage: atoll %s %s)", err, c.name, c.arguments)
+	}
+	if err != nil && status == 0 {
+		status = c.unable
+	}
+	return status, err
+}
+
+func usage(w io.Writer) {
+	fmt.Fprintln(w, "usage: atoll COMMAND")
+	for _, c := range commands {
+		fmt.Fprintf(w, "\n  %s %s\n      %s\n", c.name, c.arguments, c.summary)
+	}
+}
+
+func runExec(ctx context.Context, s *server, arguments []string, t terminal) (int, error) {
+	request, asJSON, err := parseExec(arguments, t.stdin)
 	if err != nil {
 		return statusUnable, err
 	}
-	server, err := findServer(os.Getenv)
+	stdout := t.stdout
+	if asJSON {
+		stdout = io.Discard
+	}
+	outcome, err := s.execute(ctx, request, stdout, t.stderr)
 	if err != nil {
 		return statusUnable, err
 	}
-	outcome, err := server.execute(ctx, request, stdout, stderr)
-	if err != nil {
-		return statusUnable, err
+	if asJSON {
+		fmt.Fprintf(t.stdout, "%s\n", outcome.raw)
+	} else {
+		outcome.report(t.stderr)
 	}
-	outcome.report(stderr)
 	if !outcome.completed() {
 		return statusFailed, nil
 	}
 	return 0, nil
 }
 
-// parse reads flags before and after the code, as people type them.
-func parse(arguments []string, stdin io.Reader) (request, error) {
+func parseExec(arguments []string, stdin io.Reader) (request, bool, error) {
 	var r request
-	flags := flag.NewFlagSet("exec", flag.ContinueOnError)
-	flags.SetOutput(io.Discard)
+	flags := newFlags("exec")
 	flags.StringVar(&r.Language, "l", "", "")
 	flags.StringVar(&r.Sandbox, "s", "", "")
 	flags.StringVar(&r.Context, "c", "", "")
 	flags.Float64Var(&r.TimeoutSeconds, "t", 0, "")
-	var code []string
-	for rest := arguments; ; {
-		if err := flags.Parse(rest); err != nil {
-			return request{}, err
-		}
-		if flags.NArg() == 0 {
-			break
-		}
-		code = append(code, flags.Arg(0))
-		rest = flags.Args()[1:]
+	asJSON := flags.Bool("json", false, "")
+	code, err := flags.parse(arguments)
+	if err != nil {
+		return request{}, false, err
 	}
 	if len(code) != 1 {
-		return request{}, fmt.Errorf("%d pieces of code (expected: one, in quotes)", len(code))
+		return request{}, false, usageError(fmt.Sprintf("%d pieces of code (expected: one, in quotes)", len(code)))
 	}
 	r.Code, r.Stream = code[0], true
 	if r.Code == "-" {
 		text, err := io.ReadAll(stdin)
 		if err != nil {
-			return request{}, fmt.Errorf("reading the code: %w", err)
+			return request{}, false, fmt.Errorf("reading the code: %w", err)
 		}
 		r.Code = string(text)
 	}
-	return r, nil
+	return r, *asJSON, nil
 }
 
 // findServer takes the named server, else the installation that runs on this machine.

@@ -35,7 +35,7 @@ func serving(t *testing.T, status int, body string) (*request, *http.Header) {
 func call(t *testing.T, arguments ...string) (status int, stdout, stderr string, err error) {
 	t.Helper()
 	var out, errors bytes.Buffer
-	status, err = run(context.Background(), append([]string{"exec"}, arguments...), strings.NewReader("from stdin"), &out, &errors)
+	status, err = run(context.Background(), append([]string{"exec"}, arguments...), terminal{strings.NewReader("from stdin"), &out, &errors})
 	return status, out.String(), errors.String(), err
 }
 
