@@ -21,7 +21,7 @@ fail() { echo "runsc build: $*" >&2; exit 1; }
 # contents alone: not on where the clone lies, who builds, or file times.
 input_hash() {
   {
-    (cd "$here" && find go.mod go.sum build.sh cmd tools patches prewarmer -type f ! -name '*_test.go' -print0 |
+    (cd "$here" && find go.mod go.sum build.sh cmd tools patches go-patches prewarmer -type f ! -name '*_test.go' -print0 |
       LC_ALL=C sort -z | xargs -0 sha256sum)
     (cd "$here" && "$go" env GOVERSION GOARCH GOAMD64 GOARM64)
   } | sha256sum | cut -c1-32
@@ -67,6 +67,13 @@ chmod -R u+w "$work/gvisor"
 "$go" run ./tools/patch "$work/gvisor" "$here"/patches/*.patch >&2
 "$go" mod edit -replace "$module=../gvisor"
 
+# Go's own source is changed for these builds alone, by an overlay.
+goroot=$("$go" env GOROOT)
+install -D -m 0644 "$goroot/src/runtime/proc.go" "$work/go/src/runtime/proc.go"
+"$go" run ./tools/patch "$work/go" "$here"/go-patches/*.patch >&2
+runtime=$("$go" list -f '{{.Dir}}' runtime)
+printf '{"Replace": {"%s/proc.go": "%s/go/src/runtime/proc.go"}}\n' "$runtime" "$work" >"$work/overlay.json"
+
 step "compiling the seccomp programs"
 "$go" run ./tools/seccompgen "$work/gvisor/runsc/boot/filter/filter_precompiled.go" >&2
 
@@ -74,8 +81,8 @@ step "compiling runsc and the sentry"
 out=$work/out
 mkdir -p "$out/gvisor-bin"
 ldflags="-s -w -buildid= -X $module/runsc/version.version=$version"
-"$go" build -trimpath -buildvcs=false -ldflags "$ldflags" -o "$out/runsc" ./cmd/runsc
-"$go" build -trimpath -buildvcs=false -ldflags "$ldflags" -o "$out/gvisor-bin/gvisor_sentry" ./cmd/gvisor_sentry
+"$go" build -trimpath -buildvcs=false -overlay "$work/overlay.json" -ldflags "$ldflags" -o "$out/runsc" ./cmd/runsc
+"$go" build -trimpath -buildvcs=false -overlay "$work/overlay.json" -ldflags "$ldflags" -o "$out/gvisor-bin/gvisor_sentry" ./cmd/gvisor_sentry
 gcc -std=c11 -Wall -Wextra -Werror -Os -ffreestanding -fno-stack-protector -fno-asynchronous-unwind-tables \
   -fno-unwind-tables -fno-pie -no-pie -static -nostdlib -nostartfiles \
   -Wl,--build-id=none -Wl,--gc-sections -Wl,-s -Wl,-n -Wl,-z,noexecstack \

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -329,4 +330,70 @@ func TestPrewarmerGrowsTheTableAndBecomesTheBinary(t *testing.T) {
 	if text, err := exec.Command(prewarmer, "/no/such/binary", "x").CombinedOutput(); err == nil || !strings.Contains(string(text), "cannot be executed") {
 		t.Errorf("missing binary: %v, %q (expected: a failure that says so)", err, text)
 	}
+}
+
+func TestMonitorThread_rests_while_the_guest_works(t *testing.T) {
+	b := newBench(t)
+	g := b.run("monitor")
+	sandbox := b.sandboxPid("monitor")
+	monitor := secondThread(t, sandbox)
+	// The unchanged one sleeps for 20 µs at a time, which the kernel makes 70: some 12000 times a second.
+	const most = 1_000_000 / 200
+	before, began := sleeps(t, monitor), time.Now()
+	for time.Since(began) < 2*time.Second {
+		fmt.Fprintln(g.in, "count")
+		g.next()
+	}
+	perSecond := float64(sleeps(t, monitor)-before) / time.Since(began).Seconds()
+	if perSecond > most*1.1 || perSecond == 0 {
+		t.Errorf("the monitor thread slept %.0f times a second (expected: some, and at most %d)", perSecond, most)
+	}
+}
+
+func (b *bench) sandboxPid(id string) int {
+	b.t.Helper()
+	var state struct{ Pid int }
+	if err := json.Unmarshal([]byte(b.state(id)), &state); err != nil || state.Pid == 0 {
+		b.t.Fatalf("state of %s: %v", id, err)
+	}
+	return state.Pid
+}
+
+func (b *bench) state(id string) string {
+	b.t.Helper()
+	text, err := b.command("state", id).Output()
+	if err != nil {
+		b.t.Fatalf("state %s: %v%s", id, err, stderrOf(err))
+	}
+	return string(text)
+}
+
+// secondThread is the monitor: the runtime's main thread starts it before any other.
+func secondThread(t *testing.T, pid int) string {
+	t.Helper()
+	folder := fmt.Sprintf("/proc/%d/task", pid)
+	entries, err := os.ReadDir(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lowest := 0
+	for _, entry := range entries {
+		if tid, err := strconv.Atoi(entry.Name()); err == nil && tid != pid && (lowest == 0 || tid < lowest) {
+			lowest = tid
+		}
+	}
+	return filepath.Join(folder, strconv.Itoa(lowest), "status")
+}
+
+func sleeps(t *testing.T, status string) (n int) {
+	t.Helper()
+	text, err := os.ReadFile(status)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, after, _ := strings.Cut(string(text), "\nvoluntary_ctxt_switches:")
+	if _, err := fmt.Sscan(after, &n); err != nil {
+		t.Fatalf("%s: %v", status, err)
+	}
+	return n
 }
