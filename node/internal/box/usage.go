@@ -42,6 +42,6 @@ func (b *box) usage(now time.Time) *enginev1.BoxUsage {
 		BoxId: b.id, SandboxId: box.GetSandboxId(), AtUnixMs: now.UnixMilli(),
 		CpuUs: uint64(used.CPU.Microseconds()), ThrottledUs: uint64(used.Throttled.Microseconds()),
 		MemoryBytes: used.MemoryBytes, MemoryPeakBytes: max(used.PeakBytes, used.MemoryBytes), DiskBytes: disk,
-		Processes: uint32(used.Processes), Limits: box.GetLimits(),
+		Processes: uint32(b.node.driver.GuestProcesses(used.Processes)), Limits: box.GetLimits(),
 	}
 }

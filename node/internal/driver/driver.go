@@ -58,6 +58,8 @@ type Driver interface {
 	Delete(ctx context.Context, id string) error
 	// DiskUsed is how much of the host's disk a running sandbox's writable layer takes. It does not ask the sandbox.
 	DiskUsed(dir string, pid int) (uint64, error)
+	// GuestProcesses is about how many processes run in a sandbox whose group has so many on the host.
+	GuestProcesses(host uint64) uint64
 	// List returns the ids of which the runtime keeps anything.
 	List() ([]string, error)
 }

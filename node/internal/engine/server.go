@@ -11,6 +11,8 @@ const (
 	// 64 KiB would wait for the reader after each.
 	streamWindow     = 1 << 20
 	connectionWindow = 8 << 20
+	// Of each connection, of which a server has few: files come and go in pieces of 64 KiB.
+	connectionBuffer = 256 << 10
 )
 
 // NewServer makes the gRPC server that the engine's service is registered with.
@@ -20,6 +22,8 @@ func NewServer(claims *Claims) *grpc.Server {
 		grpc.MaxSendMsgSize(maxReceive),
 		grpc.InitialWindowSize(streamWindow),
 		grpc.InitialConnWindowSize(connectionWindow),
+		grpc.ReadBufferSize(connectionBuffer),
+		grpc.WriteBufferSize(connectionBuffer),
 		grpc.UnaryInterceptor(claims.Unary),
 		grpc.StreamInterceptor(claims.Stream),
 	)

@@ -100,6 +100,9 @@ func (f *Fake) DiskUsed(dir string, _ int) (used uint64, err error) {
 	return used, err
 }
 
+// GuestProcesses of a sandbox without isolation are the host's.
+func (f *Fake) GuestProcesses(host uint64) uint64 { return host }
+
 // List names the agents that were started and not deleted.
 func (f *Fake) List() ([]string, error) {
 	paths, err := filepath.Glob(filepath.Join(f.Dir, "*.pid"))
