@@ -145,6 +145,9 @@ func lock(dir string) (*os.File, error) {
 const lockPatience = time.Second
 
 func serve(o options, logger *slog.Logger) error {
+	if err := calmMonitor(); err != nil {
+		logger.Warn("the engine takes more CPU than it needs", "error", err)
+	}
 	started := time.Now()
 	if os.Geteuid() != 0 {
 		return errors.New("the engine must run as root (remedy: sudo, or the container image)")
