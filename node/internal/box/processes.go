@@ -137,6 +137,9 @@ func (n *Node) WaitProcess(ctx context.Context, boxID, id string) (*execv1.Proce
 	}
 	select {
 	case <-log.Done():
+		if log.Finished() == nil {
+			return nil, fault(NotFound, "process %s was not started", clip(id))
+		}
 	case <-early.Done():
 		if err := ctx.Err(); err != nil {
 			return nil, err

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
@@ -263,6 +264,71 @@ func TestSendAllKeepsOrderAndFragmentsLargeOnes(t *testing.T) {
 		t.Fatal(err)
 	}
 	st.Cancel()
+}
+
+func TestMessagesArePassedOnUnread(t *testing.T) {
+	session := pair(t, func(st *Stream) {
+		for {
+			m := &wrapperspb.BytesValue{}
+			if err := st.Receive(m); err != nil {
+				st.End(nil)
+				return
+			}
+			if err := st.Send(m); err != nil {
+				return
+			}
+		}
+	})
+	st, err := session.Open(within(t), "echo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sizes := []int{0, 1, 1000, 200_000}
+	var all []proto.Message
+	for _, size := range sizes {
+		all = append(all, wrapperspb.Bytes(make([]byte, size)))
+	}
+	if err := st.SendLast(all...); err != nil {
+		t.Fatal(err)
+	}
+	if err := st.Send(all[0]); err == nil {
+		t.Fatal("sent after the last")
+	}
+	for i := range sizes {
+		want, err := proto.Marshal(all[i])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := st.ReceiveBytes(func(b []byte) error {
+			if !bytes.Equal(b, want) {
+				t.Errorf("%d bytes (expected: %d)", len(b), len(want))
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := st.ReceiveBytes(func([]byte) error { return nil }); err != io.EOF {
+		t.Fatalf("%v (expected: the end)", err)
+	}
+}
+
+func TestWhoCannotPassAMessageOnEndsTheStream(t *testing.T) {
+	ended := make(chan error, 1)
+	session := pair(t, func(st *Stream) {
+		_ = st.Send(wrapperspb.Bytes([]byte("x")))
+		<-st.Context().Done()
+		ended <- st.Context().Err()
+	})
+	st, err := session.Open(within(t), "watch")
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone := errors.New("gone")
+	if err := st.ReceiveBytes(func([]byte) error { return gone }); err != gone {
+		t.Fatal(err)
+	}
+	await(t, "the handler's end", ended)
 }
 
 func TestWhatIsSentLaterGoesWithTheNextWriteOrByItself(t *testing.T) {
