@@ -266,6 +266,27 @@ func TestSendAllKeepsOrderAndFragmentsLargeOnes(t *testing.T) {
 	st.Cancel()
 }
 
+func TestCallWhoseGuestDiesSaysSo(t *testing.T) {
+	e := newEnds(t)
+	called := make(chan struct{})
+	serve(t, e.guestReads, e.guestWrites, GuestOptions{Handler: func(st *Stream) {
+		close(called)
+		<-st.Context().Done()
+	}})
+	session := connect(t, e.hostReads, e.hostWrites, 1)
+	result := make(chan error, 1)
+	go func() {
+		result <- Call(within(t), session, "call", wrapperspb.Bytes(nil), &wrapperspb.BytesValue{})
+	}()
+	await(t, "the call", called)
+	if err := e.guestWrites.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := await(t, "the end of the call", result); StatusOf(err) != codes.Unavailable {
+		t.Fatalf("%v (expected: the connection is lost)", err)
+	}
+}
+
 func TestMessagesArePassedOnUnread(t *testing.T) {
 	session := pair(t, func(st *Stream) {
 		for {

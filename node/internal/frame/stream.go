@@ -448,7 +448,7 @@ func Call[Req, Reply proto.Message](ctx context.Context, s *Session, method stri
 	}
 	if err := st.Receive(reply); err != nil {
 		st.Cancel()
-		if errors.Is(err, io.EOF) {
+		if err == io.EOF { // not a pipe's end of file, which comes wrapped
 			return &Status{codes.Internal, "the call ended without a reply"}
 		}
 		return err
