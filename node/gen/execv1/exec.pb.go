@@ -1462,8 +1462,10 @@ type WriteInputRequest struct {
 	Offset *uint64 `protobuf:"varint,2,opt,name=offset,proto3,oneof" json:"offset,omitempty"`
 	// At most 256 KiB.
 	Data []byte `protobuf:"bytes,3,opt,name=data,proto3" json:"data,omitempty"`
-	// End of input after `data`; a terminal gets its end-of-file character.
-	Close         bool `protobuf:"varint,4,opt,name=close,proto3" json:"close,omitempty"`
+	// End of input after `data`. A terminal gets its end-of-file character and takes more input afterwards.
+	Close bool `protobuf:"varint,4,opt,name=close,proto3" json:"close,omitempty"`
+	// How long to wait for a program that doesn't read before what it has taken is answered. 0: 5 s.
+	WaitMs        uint32 `protobuf:"varint,5,opt,name=wait_ms,json=waitMs,proto3" json:"wait_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1526,9 +1528,16 @@ func (x *WriteInputRequest) GetClose() bool {
 	return false
 }
 
+func (x *WriteInputRequest) GetWaitMs() uint32 {
+	if x != nil {
+		return x.WaitMs
+	}
+	return 0
+}
+
 type WriteInputReply struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The position after what was taken. Less than all where the program doesn't read and the caller's deadline came.
+	// The position after what was taken. Less than all where the program doesn't read in time.
 	Offset        uint64 `protobuf:"varint,1,opt,name=offset,proto3" json:"offset,omitempty"`
 	Closed        bool   `protobuf:"varint,2,opt,name=closed,proto3" json:"closed,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -2359,13 +2368,14 @@ const file_atoll_exec_v1_exec_proto_rawDesc = "" +
 	"\fstdin_offset\x18\x06 \x01(\x04R\vstdinOffset\x12!\n" +
 	"\fstdin_closed\x18\a \x01(\bR\vstdinClosed\x12!\n" +
 	"\fstdout_bytes\x18\b \x01(\x04R\vstdoutBytes\x12!\n" +
-	"\fstderr_bytes\x18\t \x01(\x04R\vstderrBytes\"\x84\x01\n" +
+	"\fstderr_bytes\x18\t \x01(\x04R\vstderrBytes\"\x9d\x01\n" +
 	"\x11WriteInputRequest\x12\x1d\n" +
 	"\n" +
 	"process_id\x18\x01 \x01(\tR\tprocessId\x12\x1b\n" +
 	"\x06offset\x18\x02 \x01(\x04H\x00R\x06offset\x88\x01\x01\x12\x12\n" +
 	"\x04data\x18\x03 \x01(\fR\x04data\x12\x14\n" +
-	"\x05close\x18\x04 \x01(\bR\x05closeB\t\n" +
+	"\x05close\x18\x04 \x01(\bR\x05close\x12\x17\n" +
+	"\await_ms\x18\x05 \x01(\rR\x06waitMsB\t\n" +
 	"\a_offset\"A\n" +
 	"\x0fWriteInputReply\x12\x16\n" +
 	"\x06offset\x18\x01 \x01(\x04R\x06offset\x12\x16\n" +

@@ -55,6 +55,11 @@ type Agent struct {
 	done       map[string]bool           // acknowledged; guarded by mu
 	doneOrder  []string                  // guarded by mu
 	watchers   map[*watcher]bool         // guarded by mu
+	processes  map[string]*process       // being started, or held; guarded by mu
+	// Those whose end was not told yet; guarded by mu.
+	runningProcesses int
+
+	activity activity
 
 	helloMu sync.Mutex // one hello at a time
 
@@ -76,6 +81,7 @@ func New(meminfo string) *Agent {
 		executions: map[string]*execution{},
 		done:       map[string]bool{},
 		watchers:   map[*watcher]bool{},
+		processes:  map[string]*process{},
 	}
 }
 
@@ -147,6 +153,16 @@ func (a *Agent) serve(stream *frame.Stream) error {
 		return a.execute(stream)
 	case agentrpc.Watch:
 		return a.watch(stream)
+	case agentrpc.WriteInput:
+		return unary(stream, &execv1.WriteInputRequest{}, a.WriteInput)
+	case agentrpc.Signal:
+		return unary(stream, &execv1.SignalRequest{}, a.Signal)
+	case agentrpc.Resize:
+		return unary(stream, &execv1.ResizeRequest{}, a.Resize)
+	case agentrpc.ListProcesses:
+		return unary(stream, &agentv1.ListProcessesRequest{}, a.ListProcesses)
+	case agentrpc.ListGuestProcesses:
+		return unary(stream, &agentv1.Empty{}, a.ListGuestProcesses)
 	}
 	return &frame.Status{Code: codes.Unimplemented, Message: "the agent has no call " + stream.Method()}
 }
@@ -239,6 +255,9 @@ func (a *Agent) Interrupt(_ context.Context, request *agentv1.InterruptRequest) 
 	if !known {
 		return nil, &frame.Status{Code: codes.NotFound, Message: "no execution " + request.ExecutionId}
 	}
+	if held && e.process != nil {
+		return nil, &frame.Status{Code: codes.InvalidArgument, Message: request.ExecutionId + " is a process (remedy: signal it)"}
+	}
 	if held {
 		grace := time.Duration(request.GraceMs) * time.Millisecond
 		if grace == 0 {
@@ -260,6 +279,8 @@ func (a *Agent) execute(stream *frame.Stream) error {
 	switch message := first.Message.(type) {
 	case *agentv1.ExecuteRequest_Start:
 		e, after, err = a.begin(message.Start)
+	case *agentv1.ExecuteRequest_StartProcess:
+		e, after, err = a.beginProcess(message.StartProcess)
 	case *agentv1.ExecuteRequest_Attach:
 		after = message.Attach.AfterSeq
 		e, err = a.attach(message.Attach)
@@ -382,6 +403,7 @@ func (a *Agent) forget(e *execution) {
 		return
 	}
 	delete(a.executions, id)
+	delete(a.processes, id)
 	a.done[id] = true
 	a.doneOrder = append(a.doneOrder, id)
 	if len(a.doneOrder) > rememberedIDs {
@@ -515,6 +537,11 @@ func (a *Agent) others(c *kernelContext) (roots []int, contexts []string) {
 		}
 		other.mu.Unlock()
 	}
+	for _, p := range a.processes {
+		if p.running() {
+			contexts = append(contexts, p.owner())
+		}
+	}
 	return roots, contexts
 }
 
@@ -522,7 +549,12 @@ func (a *Agent) others(c *kernelContext) (roots []int, contexts []string) {
 func (a *Agent) memoryGuard(victim *inner.Victim) {
 	a.mu.Lock()
 	c := a.contexts[victim.Context]
-	if c == nil {
+	id, isProcess := strings.CutPrefix(victim.Context, inner.ProcessOwner)
+	p := a.processes[id]
+	if !isProcess {
+		p = nil
+	}
+	if c == nil && !isProcess {
 		// Its origin is unknown. When one context is busy, it was that one's doing.
 		var busy []*kernelContext
 		for _, one := range a.contexts {
@@ -532,8 +564,17 @@ func (a *Agent) memoryGuard(victim *inner.Victim) {
 			}
 			one.mu.Unlock()
 		}
-		if len(busy) == 1 {
+		var running []*process
+		for _, one := range a.processes {
+			if one.running() {
+				running = append(running, one)
+			}
+		}
+		switch {
+		case len(busy) == 1 && len(running) == 0:
 			c = busy[0]
+		case len(busy) == 0 && len(running) == 1:
+			p = running[0]
 		}
 	}
 	a.mu.Unlock()
@@ -548,6 +589,10 @@ func (a *Agent) memoryGuard(victim *inner.Victim) {
 		Command:    strings.ToValidUTF8(victim.Command, "\uFFFD"),
 		RssBytes:   victim.RSSBytes,
 		LimitBytes: victim.LimitBytes,
+	}
+	if p != nil {
+		p.outOfMemory(victim)
+		event.ExecutionId = p.spec.ProcessId
 	}
 	if e != nil {
 		e.outOfMemory(victim)

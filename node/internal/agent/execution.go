@@ -27,6 +27,8 @@ const (
 type execution struct {
 	spec    *execv1.ExecutionSpec
 	context *kernelContext
+	// Set where it is no code of a context but a program.
+	process *process
 	// interrupt asks the context's worker to end it. Buffered: asked once is enough.
 	interrupt chan time.Duration
 
@@ -163,7 +165,9 @@ func (e *execution) finish(finished *execv1.Finished) {
 	}
 	if !e.started.IsZero() {
 		finished.StartedAtUnixMs = e.started.UnixMilli()
-		finished.DurationUs = time.Since(e.started).Microseconds()
+		if finished.DurationUs == 0 {
+			finished.DurationUs = time.Since(e.started).Microseconds()
+		}
 	}
 	finished.StdoutBytes, finished.StderrBytes = e.stdoutBytes, e.stderrBytes
 	e.append(&execv1.ExecutionEvent{Event: &execv1.ExecutionEvent_Finished{Finished: finished}})

@@ -49,6 +49,9 @@ func (a *Agent) Hello(ctx context.Context, hello *agentv1.HelloRequest) (*agentv
 			log.Printf("the sandbox's clock is %s ahead of the host's", skew)
 		}
 	}
+	if err := a.settleStarts(ctx); err != nil {
+		return nil, err
+	}
 	reply := &agentv1.HelloReply{AgentVersion: Version}
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -60,6 +63,7 @@ func (a *Agent) Hello(ctx context.Context, hello *agentv1.HelloRequest) (*agentv
 		e.mu.Lock()
 		reply.Executions = append(reply.Executions, &agentv1.HeldExecution{
 			ExecutionId: id, ContextId: e.spec.ContextId, AcknowledgedSeq: e.acknowledged, LastSeq: e.lastSeq, Finished: e.finished,
+			Process: e.process != nil,
 		})
 		e.mu.Unlock()
 	}

@@ -2,11 +2,14 @@ package agent
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -154,7 +157,7 @@ func findGroups(u *user) []uint32 {
 // records yields the lines of a file in the form of /etc/passwd that have at least so many fields.
 func records(path string, least int) func(yield func([]string) bool) {
 	return func(yield func([]string) bool) {
-		text, err := os.ReadFile(path)
+		text, err := readRegular(path)
 		if err != nil {
 			return // an image without users
 		}
@@ -164,6 +167,25 @@ func records(path string, least int) func(yield func([]string) bool) {
 			}
 		}
 	}
+}
+
+const maxRecordsBytes = 4 << 20
+
+// readRegular reads a file that root inside may have replaced by one that never ends, or that blocks who opens it.
+func readRegular(path string) ([]byte, error) {
+	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is not a regular file", path)
+	}
+	return io.ReadAll(io.LimitReader(file, maxRecordsBytes))
 }
 
 // ensureFolder makes a folder of the user's where there is none. Folders above it that are missing belong to root.

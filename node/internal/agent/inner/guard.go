@@ -220,9 +220,9 @@ func (g *guard) end(limit, available int64) {
 	for pid := range dying {
 		_ = unix.Kill(pid, unix.SIGKILL)
 	}
-	g.init.mu.Unlock()
 	g.low, g.settled = true, available
 	if len(victims) == 0 {
+		g.init.mu.Unlock()
 		return
 	}
 	largest := victims[0]
@@ -236,6 +236,8 @@ func (g *guard) end(limit, available int64) {
 		Pid: largest.pid, Command: largest.command, Root: root, Context: name, RSSBytes: largest.rss,
 		LimitBytes: uint64(limit), AvailableBytes: uint64(max(0, available)), PeakBytes: uint64(limit - g.lowest), Processes: len(victims),
 	}})
+	// Not before: the reaper tells of its end after this.
+	g.init.mu.Unlock()
 	// Freed memory comes back some time after the process's end; until then nobody else has to go, unless another is growing.
 	deadline := time.Now().Add(settleTime)
 	for time.Now().Before(deadline) {

@@ -7,7 +7,6 @@ import (
 	"os/signal"
 	"runtime"
 	"runtime/debug"
-	"strings"
 	"sync"
 	"syscall"
 
@@ -31,7 +30,9 @@ type initProcess struct {
 
 	// mu is held while a process is started, so that its exit is never reported before its start.
 	mu      sync.Mutex
-	spawned map[int]string // pid -> context; guarded by mu
+	spawned map[int]string // pid -> owner: a context's id, or ProcessOwner and a process's; guarded by mu
+	// Owners of sessions whose leader has ended; guarded by mu.
+	sessions map[int]string
 	// born is signalled when a process was started: the reaper waits for it when there are no children.
 	born chan struct{}
 
@@ -44,7 +45,7 @@ func Main(meminfo string) error {
 	debug.SetGCPercent(50)
 	runtime.GOMAXPROCS(1)
 	runtime.LockOSThread()
-	p := &initProcess{control: ControlFd, spawned: map[int]string{}, born: make(chan struct{}, 1)}
+	p := &initProcess{control: ControlFd, spawned: map[int]string{}, sessions: map[int]string{}, born: make(chan struct{}, 1)}
 	unix.CloseOnExec(ControlFd)
 	if err := p.setUp(); err != nil {
 		return err
@@ -136,6 +137,15 @@ func (p *initProcess) serve(request *Request, fds []int) {
 		go p.signal(request.ID, request.Signal)
 	case request.Kill != nil:
 		go p.kill(request.ID, request.Kill)
+	case request.Deliver != nil:
+		// What is sent first arrives first, unless it takes a search of all processes.
+		if request.Deliver.Target == "tree" {
+			go p.deliver(request.ID, request.Deliver)
+		} else {
+			p.deliver(request.ID, request.Deliver)
+		}
+	case request.List:
+		go p.list(request.ID)
 	case request.Limits != nil:
 		p.answer(request.ID, setLimits(request.Limits))
 	case request.Guard != nil:
@@ -184,71 +194,13 @@ func (p *initProcess) spawn(id uint64, spawn *Spawn, fds []int) {
 		p.answer(id, err)
 		return
 	}
-	p.spawned[pid] = contextOf(spawn.Env)
+	p.spawned[pid] = ownerOf(spawn.Env)
+	delete(p.sessions, pid)
 	p.send(&Event{ID: id, Pid: pid})
 	select {
 	case p.born <- struct{}{}:
 	default:
 	}
-}
-
-func contextOf(env []string) string {
-	for _, pair := range env {
-		if value, found := strings.CutPrefix(pair, ContextVariable+"="); found {
-			return value
-		}
-	}
-	return ""
-}
-
-func start(spawn *Spawn, fds []int) (int, error) {
-	if len(spawn.Argv) == 0 {
-		return 0, errors.New("no program named")
-	}
-	path, err := lookUp(spawn.Argv[0], spawn.Env)
-	if err != nil {
-		return 0, err
-	}
-	if info, err := os.Stat(spawn.Cwd); err != nil {
-		return 0, fmt.Errorf("working folder: %w", err)
-	} else if !info.IsDir() {
-		return 0, fmt.Errorf("working folder %s: %w", spawn.Cwd, unix.ENOTDIR)
-	}
-	files := make([]uintptr, len(fds))
-	for i, fd := range fds {
-		files[i] = uintptr(fd)
-	}
-	return syscall.ForkExec(path, spawn.Argv, &syscall.ProcAttr{
-		Dir:   spawn.Cwd,
-		Env:   spawn.Env,
-		Files: files,
-		Sys: &syscall.SysProcAttr{
-			Setsid:     true,
-			Credential: &syscall.Credential{Uid: spawn.Uid, Gid: spawn.Gid, Groups: spawn.Groups},
-		},
-	})
-}
-
-func lookUp(program string, env []string) (string, error) {
-	if strings.Contains(program, "/") {
-		if _, err := os.Stat(program); err != nil {
-			return "", fmt.Errorf("program: %w", err)
-		}
-		return program, nil
-	}
-	for _, pair := range env {
-		path, found := strings.CutPrefix(pair, "PATH=")
-		if !found {
-			continue
-		}
-		for _, folder := range strings.Split(path, ":") {
-			candidate := folder + "/" + program
-			if info, err := os.Stat(candidate); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
-				return candidate, nil
-			}
-		}
-	}
-	return "", fmt.Errorf("program %s is not in PATH: %w", program, unix.ENOENT)
 }
 
 // reap collects every child, also those that others left behind, and reports the ones that the agent knows.
@@ -265,8 +217,9 @@ func (p *initProcess) reap() {
 			<-p.born
 		default:
 			p.mu.Lock()
-			if _, known := p.spawned[pid]; known {
+			if owner, known := p.spawned[pid]; known {
 				delete(p.spawned, pid)
+				p.rememberSession(pid, owner)
 				p.send(&Event{Exit: &Exit{Pid: pid, Status: uint32(status)}})
 			}
 			p.mu.Unlock()

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -27,6 +28,7 @@ type process struct {
 	state                       byte
 	start                       uint64
 	rss                         uint64
+	cpu                         uint64 // ticks
 }
 
 func (p *process) gone() bool { return p.state == 'Z' || p.state == 'X' || p.state == 'x' }
@@ -88,6 +90,7 @@ func parseStat(line []byte) *process {
 		group:   int(number(2)),
 		session: int(number(3)),
 		start:   number(19),
+		cpu:     number(11) + number(12),
 		rss:     number(21) * uint64(os.Getpagesize()),
 	}
 }
@@ -126,7 +129,19 @@ func attribute(all map[int]*process, roots map[int]string) map[int]string {
 	return owner
 }
 
-func marker(pid int) (string, bool) { return variable(pid, ContextVariable) }
+// marker is the owner that a process's environment names.
+func marker(pid int) (string, bool) {
+	env, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
+	if err != nil {
+		return "", false
+	}
+	for pair := range bytes.SplitSeq(env, []byte{0}) {
+		if owner := ownerIn(string(pair)); owner != "" {
+			return owner, true
+		}
+	}
+	return "", false
+}
 
 // isKernelPart spares what a kernel itself consists of.
 func isKernelPart(one *process, root int) bool {
@@ -196,13 +211,18 @@ func descends(all map[int]*process, pid, root int) bool {
 // kill ends a context's processes. Stopping them all before the first is killed keeps a fork bomb from outrunning the loop: what is
 // stopped does not fork, and every round finds fewer that run.
 func (p *initProcess) kill(id uint64, request *Kill) {
+	p.send(&Event{ID: id, Killed: killAll(func() []int { return p.targets(request) })})
+}
+
+// killAll kills what targets finds, until it finds nothing more, and says how many that were.
+func killAll(targets func() []int) int {
 	killed := map[int]bool{}
 	deadline := time.Now().Add(5 * time.Second)
 	for time.Now().Before(deadline) {
 		stopped := map[int]bool{}
 		for {
 			fresh := 0
-			for _, pid := range p.targets(request) {
+			for _, pid := range targets() {
 				if !stopped[pid] {
 					stopped[pid] = true
 					fresh++
@@ -222,7 +242,7 @@ func (p *initProcess) kill(id uint64, request *Kill) {
 		}
 		waitGone(stopped, deadline)
 	}
-	p.send(&Event{ID: id, Killed: len(killed)})
+	return len(killed)
 }
 
 // waitGone gives the killed a moment to leave, so that the next round does not count them again.
@@ -259,7 +279,7 @@ func (p *initProcess) targets(request *Kill) []int {
 		name, known := owner[pid]
 		switch {
 		case known && name == request.Context:
-		case known && spared[name]:
+		case known && (spared[name] || strings.HasPrefix(name, ProcessOwner)):
 			continue
 		case alone:
 		case one.start < request.SinceTicks || request.SinceTicks == 0:

@@ -19,6 +19,12 @@ const ControlFd = 3
 // ContextVariable marks, in the environment, which context a process belongs to. It finds daemons that have left their parents.
 const ContextVariable = "ATOLL_CONTEXT_ID"
 
+// ProcessVariable marks a process that was started by itself, not by a context, and all that descends from it.
+const ProcessVariable = "ATOLL_PROCESS_ID"
+
+// ProcessOwner is what a process of ours is called beside the contexts, wherever it is said to whom a process belongs.
+const ProcessOwner = "process/"
+
 // KernelPart marks, in the environment, a child of a kernel that is part of it (the shell of the bash kernel) and not of a cell.
 const KernelPart = "ATOLL_KERNEL_PART"
 
@@ -26,13 +32,15 @@ const maxMessageBytes = 32 << 20
 
 // Request is one message from the agent. Exactly one of the pointers is set; requests with an ID are answered.
 type Request struct {
-	ID     uint64  `json:",omitempty"`
-	Spawn  *Spawn  `json:",omitempty"`
-	Signal *Signal `json:",omitempty"`
-	Kill   *Kill   `json:",omitempty"`
-	Limits *Limits `json:",omitempty"`
-	Guard  *Guard  `json:",omitempty"`
-	Ping   bool    `json:",omitempty"`
+	ID      uint64   `json:",omitempty"`
+	Spawn   *Spawn   `json:",omitempty"`
+	Signal  *Signal  `json:",omitempty"`
+	Kill    *Kill    `json:",omitempty"`
+	Deliver *Deliver `json:",omitempty"`
+	List    bool     `json:",omitempty"`
+	Limits  *Limits  `json:",omitempty"`
+	Guard   *Guard   `json:",omitempty"`
+	Ping    bool     `json:",omitempty"`
 }
 
 // Spawn starts a process in a session of its own. Its file descriptors travel beside it and become 0, 1, 2, …
@@ -43,6 +51,8 @@ type Spawn struct {
 	Uid    uint32
 	Gid    uint32
 	Groups []uint32
+	// Its input becomes its controlling terminal.
+	Terminal bool `json:",omitempty"`
 }
 
 // Signal interrupts a cell: the kernel first, then what the cell started in the kernel's session.
@@ -92,6 +102,7 @@ type Event struct {
 	Killed int     `json:",omitempty"`
 	Exit   *Exit   `json:",omitempty"`
 	Victim *Victim `json:",omitempty"`
+	Guests []Guest `json:",omitempty"`
 	// The init is ready.
 	Ready bool `json:",omitempty"`
 }
