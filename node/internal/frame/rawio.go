@@ -12,6 +12,11 @@ import (
 // ReadNow reads what is there, without waiting. The descriptor must be non-blocking.
 func ReadNow(fd uintptr, p []byte) (int, error) { return retry(syscall.Read, fd, p) }
 
+// ReadAtNow is ReadNow at an offset, for files that are made as they are read, like those of /proc.
+func ReadAtNow(fd uintptr, p []byte, offset int64) (int, error) {
+	return retry(func(fd int, p []byte) (int, error) { return syscall.Pread(fd, p, offset) }, fd, p)
+}
+
 // WriteNow writes what there is room for, without waiting. The descriptor must be non-blocking.
 func WriteNow(fd uintptr, p []byte) (int, error) { return retry(syscall.Write, fd, p) }
 

@@ -16,6 +16,19 @@ import (
 // ReadNow reads what is there, without waiting. The descriptor must be non-blocking.
 func ReadNow(fd uintptr, p []byte) (int, error) { return now(syscall.SYS_READ, fd, p) }
 
+// ReadAtNow is ReadNow at an offset, for files that are made as they are read, like those of /proc.
+func ReadAtNow(fd uintptr, p []byte, offset int64) (int, error) {
+	for {
+		n, _, errno := syscall.RawSyscall6(syscall.SYS_PREAD64, fd, uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p)), uintptr(offset), 0, 0)
+		if errno == 0 {
+			return int(n), nil
+		}
+		if errno != syscall.EINTR {
+			return 0, errno
+		}
+	}
+}
+
 // WriteNow writes what there is room for, without waiting. The descriptor must be non-blocking.
 func WriteNow(fd uintptr, p []byte) (int, error) { return now(syscall.SYS_WRITE, fd, p) }
 

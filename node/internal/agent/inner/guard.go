@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"atoll/node/internal/frame"
 )
 
 // The memory guard ends the largest process before the sandbox as a whole runs out of memory, which would end everything in it. It
@@ -156,7 +158,7 @@ func (g *guard) crowdReserve(limit, available int64) int64 {
 
 // read returns the sandbox's limit and what is left of it: below zero, when more is used.
 func (g *guard) read() (limit, available int64, err error) {
-	n, err := unix.Pread(int(g.file.Fd()), g.buffer[:], 0)
+	n, err := frame.ReadAtNow(g.file.Fd(), g.buffer[:], 0)
 	if err != nil {
 		return 0, 0, err
 	}
