@@ -176,6 +176,10 @@ func (n *Node) WriteInput(ctx context.Context, boxID string, request *execv1.Wri
 	}
 	early, cancel := early(ctx)
 	defer cancel()
+	if deadline, ok := early.Deadline(); ok && request.GetWaitMs() == 0 {
+		// The agent knows no deadlines. Should its answer come late all the same, it is asked for what it has taken.
+		request.WaitMs = uint32(max(1, time.Until(deadline.Add(-beforeDeadline/5)).Milliseconds()))
+	}
 	reply := &execv1.WriteInputReply{}
 	err = frame.Call(early, l.session, agentrpc.WriteInput, request, reply)
 	if err != nil && early.Err() != nil && ctx.Err() == nil {
