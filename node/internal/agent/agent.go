@@ -20,7 +20,10 @@ import (
 
 	agentv1 "atoll/node/gen/agentv1"
 	execv1 "atoll/node/gen/execv1"
+	filev1 "atoll/node/gen/filev1"
+	"atoll/node/internal/agent/files"
 	"atoll/node/internal/agent/inner"
+	"atoll/node/internal/agent/ports"
 	"atoll/node/internal/agentrpc"
 	"atoll/node/internal/frame"
 )
@@ -44,6 +47,7 @@ const (
 // Agent serves one engine at a time. Locks are taken in the order Agent.mu, kernelContext.mu, kernel.ioMu, execution.mu.
 type Agent struct {
 	meminfo string
+	files   *files.Files
 
 	mu         sync.Mutex
 	hello      *agentv1.HelloRequest     // the last one; guarded by mu
@@ -75,7 +79,7 @@ type Agent struct {
 
 // New makes an agent whose memory guard reads meminfo (/proc/meminfo, but for tests).
 func New(meminfo string) *Agent {
-	return &Agent{
+	a := &Agent{
 		meminfo:    meminfo,
 		contexts:   map[string]*kernelContext{},
 		executions: map[string]*execution{},
@@ -83,6 +87,8 @@ func New(meminfo string) *Agent {
 		watchers:   map[*watcher]bool{},
 		processes:  map[string]*process{},
 	}
+	a.files = a.newFiles()
+	return a
 }
 
 // Reset forgets the hello: a host has taken over, and is answered nothing before its own.
@@ -100,6 +106,7 @@ func (a *Agent) Close() {
 	a.tree = nil
 	contexts := slices.Collect(maps.Values(a.contexts))
 	a.mu.Unlock()
+	a.files.Close()
 	for _, c := range contexts {
 		c.mu.Lock()
 		c.closed = true
@@ -163,6 +170,18 @@ func (a *Agent) serve(stream *frame.Stream) error {
 		return unary(stream, &agentv1.ListProcessesRequest{}, a.ListProcesses)
 	case agentrpc.ListGuestProcesses:
 		return unary(stream, &agentv1.Empty{}, a.ListGuestProcesses)
+	case agentrpc.File:
+		return unary(stream, &filev1.FileRequest{}, a.files.File)
+	case agentrpc.ReadFile:
+		return a.files.Read(stream)
+	case agentrpc.WriteFile:
+		return a.files.Write(stream)
+	case agentrpc.WatchFiles:
+		return a.files.Watch(stream)
+	case agentrpc.ListPorts:
+		return unary(stream, &agentv1.Empty{}, a.listPorts)
+	case agentrpc.Tunnel:
+		return ports.Tunnel(stream)
 	}
 	return &frame.Status{Code: codes.Unimplemented, Message: "the agent has no call " + stream.Method()}
 }

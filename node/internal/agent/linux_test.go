@@ -97,3 +97,12 @@ func (b *box) writeFile(name, text string) {
 		b.t.Fatal(err)
 	}
 }
+
+func (b *box) inside(script string) string {
+	b.t.Helper()
+	out, err := exec.Command("/bin/sh", "-c", script).CombinedOutput()
+	if err != nil {
+		b.t.Fatalf("%s: %v: %s", script, err, out)
+	}
+	return string(out)
+}
