@@ -11,7 +11,10 @@ import (
 
 // sandbox is a box as the promises about files see it.
 func (b *box) sandbox() *filestest.Sandbox {
-	return &filestest.Sandbox{T: b.t, Session: b.session, Folder: b.home, Shell: b.inside}
+	b.t.Helper()
+	s := &filestest.Sandbox{T: b.t, Session: b.session, Folder: b.home + "/work", Shell: b.inside}
+	s.Does("root", &filev1.MakeDirectory{Path: s.Folder, Mode: 0o777})
+	return s
 }
 
 func TestFiles_are_seen_as_the_programs_in_the_box_see_them(t *testing.T) {
@@ -32,7 +35,7 @@ func TestFiles_are_seen_as_the_programs_in_the_box_see_them(t *testing.T) {
 		t.Errorf("%d processes in /proc: %q", processes, list)
 	}
 	b.open("sh", "bash")
-	b.exec("sh", "printf text > made; umask 077; printf x > secret")
+	b.exec("sh", "printf text > work/made; umask 077; printf x > work/secret")
 	if text := s.Text("root", s.Path("made")); text != "text" {
 		t.Errorf("%q", text)
 	}
@@ -60,5 +63,5 @@ func TestFiles_work_again_after_everything_in_the_box_was_killed(t *testing.T) {
 		t.Errorf("%q", text)
 	}
 	b.open("sh", "bash")
-	b.exec("sh", "cat file").prints("after")
+	b.exec("sh", "cat work/file").prints("after")
 }
