@@ -1,7 +1,7 @@
 // Files inside a sandbox. Shared by the agent's and the engine's protocol: the engine passes these through unread, since only the agent,
 // inside, resolves a guest's path, and does so with the rights of the named user.
 //
-// Paths are bytes in Linux, but text here: names that are no UTF-8 come back with U+FFFD in their place and `name_bytes` set. A relative path
+// Paths are bytes in Linux, but text here: names that are no UTF-8 come back with U+FFFD in their place and `raw_name` set. A relative path
 // starts at the user's home folder, "~" and "~/…" too. A path that holds NUL, or is longer than 4096 bytes, is INVALID_ARGUMENT.
 // Failures carry the system's reason as a status: NOT_FOUND (ENOENT), ALREADY_EXISTS (EEXIST), PERMISSION_DENIED (EACCES, EPERM, EROFS),
 // RESOURCE_EXHAUSTED (ENOSPC, EDQUOT, EMFILE), FAILED_PRECONDITION (ENOTDIR, EISDIR, ENOTEMPTY, ELOOP, ETXTBSY, not a regular file),
@@ -281,7 +281,7 @@ type FileInfo struct {
 	Inode      uint64   `protobuf:"varint,15,opt,name=inode,proto3" json:"inode,omitempty"`
 	Links      uint32   `protobuf:"varint,16,opt,name=links,proto3" json:"links,omitempty"`
 	// Set where the name is no UTF-8.
-	NameBytes []byte `protobuf:"bytes,17,opt,name=name_bytes,json=nameBytes,proto3" json:"name_bytes,omitempty"`
+	RawName []byte `protobuf:"bytes,17,opt,name=raw_name,json=rawName,proto3" json:"raw_name,omitempty"`
 	// Extended attributes of the "user." namespace, without the prefix, where asked for.
 	Attributes    map[string]string `protobuf:"bytes,18,rep,name=attributes,proto3" json:"attributes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
@@ -430,9 +430,9 @@ func (x *FileInfo) GetLinks() uint32 {
 	return 0
 }
 
-func (x *FileInfo) GetNameBytes() []byte {
+func (x *FileInfo) GetRawName() []byte {
 	if x != nil {
-		return x.NameBytes
+		return x.RawName
 	}
 	return nil
 }
@@ -2307,7 +2307,7 @@ var File_atoll_file_v1_file_proto protoreflect.FileDescriptor
 
 const file_atoll_file_v1_file_proto_rawDesc = "" +
 	"\n" +
-	"\x18atoll/file/v1/file.proto\x12\ratoll.file.v1\"\x81\x05\n" +
+	"\x18atoll/file/v1/file.proto\x12\ratoll.file.v1\"\xfd\x04\n" +
 	"\bFileInfo\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12+\n" +
@@ -2327,9 +2327,8 @@ const file_atoll_file_v1_file_proto_rawDesc = "" +
 	"\vtarget_type\x18\x0e \x01(\x0e2\x17.atoll.file.v1.FileTypeR\n" +
 	"targetType\x12\x14\n" +
 	"\x05inode\x18\x0f \x01(\x04R\x05inode\x12\x14\n" +
-	"\x05links\x18\x10 \x01(\rR\x05links\x12\x1d\n" +
-	"\n" +
-	"name_bytes\x18\x11 \x01(\fR\tnameBytes\x12G\n" +
+	"\x05links\x18\x10 \x01(\rR\x05links\x12\x19\n" +
+	"\braw_name\x18\x11 \x01(\fR\arawName\x12G\n" +
 	"\n" +
 	"attributes\x18\x12 \x03(\v2'.atoll.file.v1.FileInfo.AttributesEntryR\n" +
 	"attributes\x1a=\n" +
