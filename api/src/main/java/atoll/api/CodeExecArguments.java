@@ -27,6 +27,9 @@ final class CodeExecArguments {
     private static final Set<String> BY_TOOL =
             Set.of("code", "template", "language", "sandbox_id", "context_id", "timeout_seconds", "env");
 
+    private static final Set<String> IN_CONTEXT =
+            Set.of("tool", "code", "timeout_seconds", "env", "stream", "background");
+
     private final Fields fields;
 
     private CodeExecArguments(Fields fields) {
@@ -39,6 +42,15 @@ final class CodeExecArguments {
 
     static CodeExecArguments byTool(JsonNode arguments) {
         return new CodeExecArguments(new Fields(arguments, BY_TOOL));
+    }
+
+    /** Of a call whose path names sandbox and context. */
+    static CodeExecArguments inContext(JsonNode body) {
+        return new CodeExecArguments(new Fields(body, IN_CONTEXT));
+    }
+
+    boolean background() {
+        return fields.flag("background");
     }
 
     boolean stream() {

@@ -29,7 +29,7 @@ final class ErrorTable {
 
     static int status(ErrorCode code) {
         return switch (code) {
-            case INVALID_REQUEST, LANGUAGE_NOT_FOUND, LANGUAGE_UNAVAILABLE -> 400;
+            case INVALID_REQUEST, LANGUAGE_NOT_FOUND, LANGUAGE_UNAVAILABLE, PROGRAM_NOT_FOUND -> 400;
             case UNAUTHENTICATED -> 401;
             case FORBIDDEN, PERMISSION_DENIED -> 403;
             case NOT_FOUND,
@@ -37,6 +37,7 @@ final class ErrorTable {
                     TEMPLATE_NOT_FOUND,
                     CONTEXT_NOT_FOUND,
                     EXECUTION_NOT_FOUND,
+                    PROCESS_NOT_FOUND,
                     FILE_NOT_FOUND,
                     PORT_CLOSED -> 404;
             case CONFLICT, FILE_EXISTS, FILE_CONFLICT -> 409;

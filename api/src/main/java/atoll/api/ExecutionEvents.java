@@ -20,14 +20,14 @@ import org.slf4j.LoggerFactory;
 final class ExecutionEvents {
     private static final Logger LOG = LoggerFactory.getLogger(ExecutionEvents.class);
     /** Proxies end connections that are silent for longer, usually after 60 s. */
-    private static final Duration KEEP_ALIVE = Duration.ofSeconds(15);
+    static final Duration KEEP_ALIVE = Duration.ofSeconds(15);
 
     private static final byte[] START = EventStream.ascii("start");
     private static final byte[] OUTPUT = EventStream.ascii("output");
     private static final byte[] RESULT = EventStream.ascii("result");
     private static final byte[] GAP = EventStream.ascii("gap");
     private static final byte[] DONE = EventStream.ascii("done");
-    private static final byte[] ERROR = EventStream.ascii("error");
+    static final byte[] ERROR = EventStream.ascii("error");
     private static final byte[] CLOSE = EventStream.ascii("\"}");
 
     private final EventStream events;
@@ -44,7 +44,7 @@ final class ExecutionEvents {
     static void write(Exchange exchange, ExecutionHandle handle) throws IOException, InterruptedException {
         EventStream events = exchange.events();
         var writer = new ExecutionEvents(events);
-        try (var feed = new UpdateFeed(handle)) {
+        try (var feed = UpdateFeed.of(handle)) {
             events.event(
                     START,
                     new Wire.Start(
@@ -62,7 +62,7 @@ final class ExecutionEvents {
         events.finish();
     }
 
-    private void writeAll(UpdateFeed feed) throws IOException, InterruptedException {
+    private void writeAll(UpdateFeed<ExecutionUpdate> feed) throws IOException, InterruptedException {
         while (true) {
             ExecutionUpdate update = feed.poll();
             if (update == null) {
@@ -144,7 +144,8 @@ final class ExecutionEvents {
         }
     }
 
-    private record ErrorEvent(String code, String message, String cause, String remediation) {
+    /** Why a stream ends before its end. */
+    record ErrorEvent(String code, String message, String cause, String remediation) {
         static ErrorEvent of(ErrorReply reply) {
             return new ErrorEvent(reply.code(), reply.message(), reply.cause(), reply.remediation());
         }

@@ -7,18 +7,14 @@ import atoll.core.execution.ExecutionQuery;
 import atoll.core.execution.Executions;
 import atoll.core.execution.OutputReader;
 import atoll.core.execution.StandardStream;
-import atoll.http.ByteStream;
 import atoll.http.Exchange;
 import java.io.IOException;
 import java.util.Locale;
 import java.util.Optional;
-import java.util.concurrent.atomic.AtomicLong;
 import org.jspecify.annotations.Nullable;
 
 /** {@code /v1/executions}: what runs and what ran. */
 final class ExecutionsApi {
-    private static final String GAP_BYTES = "X-Atoll-Gap-Bytes";
-
     private final Executions executions;
 
     ExecutionsApi(Executions executions) {
@@ -29,7 +25,7 @@ final class ExecutionsApi {
         var query = new ExecutionQuery(
                 Optional.ofNullable(exchange.query("sandbox_id")).map(text -> Ids.sandbox("sandbox_id", text)),
                 Optional.ofNullable(exchange.query("context_id")).map(text -> Ids.context("context_id", text)),
-                running(exchange.query("state")),
+                Paging.running(exchange),
                 Paging.of(exchange));
         exchange.json(200, Wire.Items.of(executions.list(caller, query).map(Wire.Execution::of)));
     }
@@ -55,36 +51,12 @@ final class ExecutionsApi {
         long offset = exchange.query("offset", 0, 0, Long.MAX_VALUE);
         boolean follow = exchange.query("follow", false);
         try (OutputReader reader = executions.read(caller, id(exchange), stream, offset, follow)) {
-            var gaps = new AtomicLong();
-            exchange.responseTrailer(GAP_BYTES, gaps::toString);
-            ByteStream bytes = exchange.stream(200, "application/octet-stream");
-            if (follow) {
-                // The reader learns that the request was taken before the first byte is printed.
-                bytes.flush();
-            }
-            Optional<OutputReader.Piece> piece = reader.next();
-            while (piece.isPresent()) {
-                gaps.addAndGet(piece.get().gapBytes());
-                bytes.write(piece.get().data());
-                piece = reader.next();
-            }
-            bytes.finish();
+            RawOutput.write(exchange, reader, follow);
         }
     }
 
     private static ExecutionId id(Exchange exchange) {
         return ExecutionId.parse(exchange.path("execution_id"));
-    }
-
-    private static Optional<Boolean> running(@Nullable String state) {
-        return switch (state) {
-            case null -> Optional.empty();
-            case "running" -> Optional.of(true);
-            case "ended" -> Optional.of(false);
-            default ->
-                throw AtollException.invalid(
-                        "state: \"%s\" (expected: running or ended)".formatted(state), "Correct the query parameter.");
-        };
     }
 
     private static StandardStream stream(@Nullable String name) {

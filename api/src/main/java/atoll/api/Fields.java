@@ -3,7 +3,9 @@ package atoll.api;
 import atoll.core.AtollException;
 import atoll.core.template.LimitChanges;
 import java.time.Duration;
+import java.util.ArrayList;
 import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.OptionalInt;
@@ -54,6 +56,53 @@ final class Fields {
             throw wrongType(name, value, "a string");
         }
         return Optional.of(wellFormed(name, value.stringValue()));
+    }
+
+    /** A list of texts; empty if it is not there. */
+    Optional<List<String>> textList(String name) {
+        JsonNode value = object.get(name);
+        if (value == null || value.isNull()) {
+            return Optional.empty();
+        }
+        if (!value.isArray()) {
+            throw wrongType(name, value, "an array of strings");
+        }
+        var texts = new ArrayList<String>();
+        for (JsonNode item : value) {
+            if (!item.isString()) {
+                throw wrongType(name + "[" + texts.size() + "]", item, "a string");
+            }
+            texts.add(wellFormed(name, item.stringValue()));
+        }
+        return Optional.of(texts);
+    }
+
+    /** An object of its own, with these fields. */
+    Optional<Fields> object(String name, Set<String> known) {
+        JsonNode value = object.get(name);
+        if (value == null || value.isNull()) {
+            return Optional.empty();
+        }
+        if (!value.isObject()) {
+            throw wrongType(name, value, "an object");
+        }
+        return Optional.of(new Fields(value, known));
+    }
+
+    /** A text, or a whole number as its text. */
+    Optional<String> textOrNumber(String name) {
+        JsonNode value = object.get(name);
+        return value != null && value.isIntegralNumber() ? Optional.of(shortened(value.toString())) : text(name);
+    }
+
+    OptionalInt smallNumber(String name) {
+        return asInt(wholeNumber(name, 1 << 20));
+    }
+
+    boolean flag(String name, boolean otherwise) {
+        JsonNode value = object.get(name);
+        boolean there = value != null && !value.isNull();
+        return there ? flag(name) : otherwise;
     }
 
     boolean flag(String name) {

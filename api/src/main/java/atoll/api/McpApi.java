@@ -352,7 +352,7 @@ final class McpApi {
         if (session != null) {
             running.put(key, handle);
         }
-        try (var feed = new UpdateFeed(handle)) {
+        try (var feed = UpdateFeed.of(handle)) {
             new Call(exchange, message, feed, modern).run();
         } catch (ClientGoneException e) {
             if (modern) {
@@ -377,7 +377,7 @@ final class McpApi {
         private final Exchange exchange;
         private final JsonNode id;
         private final @Nullable JsonNode progressToken;
-        private final UpdateFeed feed;
+        private final UpdateFeed<ExecutionUpdate> feed;
         private final boolean modern;
         private final boolean mayStream;
         private final Utf8Joiner stdout = new Utf8Joiner();
@@ -385,7 +385,7 @@ final class McpApi {
         private @Nullable EventStream events;
         private long printed;
 
-        Call(Exchange exchange, JsonNode message, UpdateFeed feed, boolean modern) {
+        Call(Exchange exchange, JsonNode message, UpdateFeed<ExecutionUpdate> feed, boolean modern) {
             this.exchange = exchange;
             this.id = message.path("id");
             this.progressToken = message.path("params").path("_meta").get("progressToken");

@@ -36,6 +36,9 @@ public final class NativeApi {
         var codeExec = new CodeExecApi(atoll.codeExecution());
         var executions = new ExecutionsApi(atoll.executions());
         var sandboxes = new SandboxesApi(atoll.sandboxes());
+        var contexts = new ContextsApi(atoll.contexts(), atoll.codeExecution(), atoll.executions());
+        var processes = new ProcessesApi(atoll.processes());
+        var usage = new MetricsApi(atoll.usage());
         var templates = new TemplatesApi(atoll.templates());
         Supplier<ServerStatus> status = atoll::status;
         var mcp = new McpApi(atoll.codeExecution(), version, allowedOrigins);
@@ -52,7 +55,27 @@ public final class NativeApi {
                 .get("/v1/sandboxes/{sandbox_id}", auth.guard(sandboxes::get))
                 .add("PATCH", "/v1/sandboxes/{sandbox_id}", auth.guard(sandboxes::update))
                 .delete("/v1/sandboxes/{sandbox_id}", auth.guard(sandboxes::delete))
-                .get("/v1/sandboxes/{sandbox_id}/contexts", auth.guard(sandboxes::contexts))
+                .get("/v1/sandboxes/{sandbox_id}/contexts", auth.guard(contexts::list))
+                .post("/v1/sandboxes/{sandbox_id}/contexts", auth.guard(contexts::create))
+                .get("/v1/sandboxes/{sandbox_id}/contexts/{context_id}", auth.guard(contexts::get))
+                .delete("/v1/sandboxes/{sandbox_id}/contexts/{context_id}", auth.guard(contexts::close))
+                .post("/v1/sandboxes/{sandbox_id}/contexts/{context_id}:restart", auth.guard(contexts::restart))
+                .post("/v1/sandboxes/{sandbox_id}/contexts/{context_id}:interrupt", auth.guard(contexts::interrupt))
+                .post("/v1/sandboxes/{sandbox_id}/contexts/{context_id}/executions", auth.guard(contexts::execute))
+                .get("/v1/sandboxes/{sandbox_id}/contexts/{context_id}/executions", auth.guard(contexts::executions))
+                .post("/v1/sandboxes/{sandbox_id}/processes", auth.guard(processes::start))
+                .get("/v1/sandboxes/{sandbox_id}/processes", auth.guard(processes::list))
+                .get("/v1/sandboxes/{sandbox_id}/processes/{process}", auth.guard(processes::get))
+                .delete("/v1/sandboxes/{sandbox_id}/processes/{process}", auth.guard(processes::kill))
+                .get("/v1/sandboxes/{sandbox_id}/processes/{process}/output", auth.guard(processes::output))
+                .get("/v1/sandboxes/{sandbox_id}/processes/{process}/events", auth.guard(processes::events))
+                .post("/v1/sandboxes/{sandbox_id}/processes/{process}/stdin", auth.guard(processes::stdin))
+                .post("/v1/sandboxes/{sandbox_id}/processes/{process}:signal", auth.guard(processes::signal))
+                .post("/v1/sandboxes/{sandbox_id}/processes/{process}:resize", auth.guard(processes::resize))
+                .post("/v1/sandboxes/{sandbox_id}/processes/{process}:wait", auth.guard(processes::await))
+                .get("/v1/sandboxes/{sandbox_id}/ps", auth.guard(processes::ps))
+                .post("/v1/sandboxes/{sandbox_id}/ps/{pid}:signal", auth.guard(processes::signalGuest))
+                .get("/v1/sandboxes/{sandbox_id}/metrics", auth.guard(usage::list))
                 .get("/v1/templates", auth.guard(templates::list))
                 .get("/v1/templates/{template_id}", auth.guard(templates::get))
                 .get("/metrics", auth.guard((exchange, caller) -> {

@@ -1,5 +1,6 @@
 package atoll.api;
 
+import atoll.core.AtollException;
 import atoll.core.PageRequest;
 import atoll.http.Exchange;
 import java.util.Optional;
@@ -11,5 +12,18 @@ final class Paging {
     static PageRequest of(Exchange exchange) {
         long limit = exchange.query("limit", PageRequest.FIRST.limit(), 1, PageRequest.MAX_LIMIT);
         return new PageRequest((int) limit, Optional.ofNullable(exchange.query("cursor")));
+    }
+
+    /** The query parameter {@code state} of lists of what runs and ran. */
+    static Optional<Boolean> running(Exchange exchange) {
+        String state = exchange.query("state");
+        return switch (state) {
+            case null -> Optional.empty();
+            case "running" -> Optional.of(true);
+            case "ended" -> Optional.of(false);
+            default ->
+                throw AtollException.invalid(
+                        "state: \"%s\" (expected: running or ended)".formatted(state), "Correct the query parameter.");
+        };
     }
 }

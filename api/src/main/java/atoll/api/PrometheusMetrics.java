@@ -4,6 +4,7 @@ import atoll.core.Language;
 import atoll.core.Metrics;
 import atoll.core.ServerStatus;
 import atoll.core.execution.ExitReason;
+import atoll.core.process.ProcessEnd;
 import atoll.http.RequestObserver;
 import java.time.Duration;
 import java.util.List;
@@ -36,6 +37,8 @@ public final class PrometheusMetrics implements Metrics, RequestObserver {
     private final Family sandboxesEnded = new Family();
     private final Family executions = new Family();
     private final Family outputBytes = new Family();
+    private final Family processesStarted = new Family();
+    private final Family processesEnded = new Family();
     private final Family boxStarts = new Family();
     private final Family requests = new Family();
     /** Labels of a request are made once per kind of request, not once per request. */
@@ -57,6 +60,16 @@ public final class PrometheusMetrics implements Metrics, RequestObserver {
     public void executionEnded(Language language, ExitReason reason, Duration took, long bytes) {
         executions.time(labels("language", language.text(), "reason", reason.text()), took.toNanos());
         outputBytes.count(labels("language", language.text()), bytes);
+    }
+
+    @Override
+    public void processStarted() {
+        processesStarted.count("", 1);
+    }
+
+    @Override
+    public void processEnded(ProcessEnd.Reason reason) {
+        processesEnded.count(labels("reason", reason.text()), 1);
     }
 
     @Override
@@ -86,6 +99,7 @@ public final class PrometheusMetrics implements Metrics, RequestObserver {
                 "atoll_executions_running",
                 "Executions that run or wait for their context",
                 status.runningExecutions());
+        gauge(out, "atoll_processes_running", "Processes that callers started and that run", status.runningProcesses());
         pools(out, status);
         misses(out, status);
         histograms(
@@ -96,6 +110,8 @@ public final class PrometheusMetrics implements Metrics, RequestObserver {
         histograms(out, "atoll_box_start_seconds", "Time to start a sandbox's body", boxStarts);
         histograms(out, "atoll_execution_seconds", "Run time of executions", executions);
         counters(out, "atoll_execution_output_bytes_total", "Bytes that executions printed", outputBytes);
+        counters(out, "atoll_processes_started_total", "Processes that callers started", processesStarted);
+        counters(out, "atoll_processes_ended_total", "Processes that ended, by how", processesEnded);
         counters(out, "atoll_sandboxes_ended_total", "Sandboxes that ended", sandboxesEnded);
         histograms(out, "atoll_http_request_seconds", "Time to answer a request, streams to their end", requests);
         return out.toString();
@@ -138,7 +154,10 @@ public final class PrometheusMetrics implements Metrics, RequestObserver {
 
     private static void counters(StringBuilder out, String name, String help, Family family) {
         header(out, name, help, "counter");
-        family.counters.forEach((labels, value) -> out.append("%s{%s} %d\n".formatted(name, labels, value.sum())));
+        family.counters.forEach((labels, value) -> out.append(
+                labels.isEmpty()
+                        ? "%s %d\n".formatted(name, value.sum())
+                        : "%s{%s} %d\n".formatted(name, labels, value.sum())));
     }
 
     private static void histograms(StringBuilder out, String name, String help, Family family) {

@@ -3,6 +3,7 @@ package atoll.api;
 import atoll.core.AtollException;
 import atoll.core.Caller;
 import atoll.core.SandboxId;
+import atoll.core.sandbox.CreateMain;
 import atoll.core.sandbox.CreateSandbox;
 import atoll.core.sandbox.SandboxQuery;
 import atoll.core.sandbox.SandboxState;
@@ -10,14 +11,15 @@ import atoll.core.sandbox.Sandboxes;
 import atoll.core.sandbox.UpdateSandbox;
 import atoll.http.Exchange;
 import java.io.IOException;
-import java.util.List;
+import java.util.HashSet;
 import java.util.Optional;
 import java.util.Set;
 import org.jspecify.annotations.Nullable;
 
 /** {@code /v1/sandboxes}. */
 final class SandboxesApi {
-    private static final Set<String> CREATE = Set.of("template", "language", "env", "labels", "limits");
+    private static final Set<String> CREATE = Set.of("template", "language", "env", "labels", "limits", "main");
+    private static final Set<String> MAIN = main();
 
     private static final Set<String> UPDATE = Set.of("labels", "limits");
 
@@ -25,6 +27,16 @@ final class SandboxesApi {
 
     SandboxesApi(Sandboxes sandboxes) {
         this.sandboxes = sandboxes;
+    }
+
+    private static Set<String> main() {
+        var names = new HashSet<String>(StartProcessArguments.NAMES);
+        names.add("ends_sandbox");
+        return Set.copyOf(names);
+    }
+
+    private static CreateMain main(Fields fields) {
+        return new CreateMain(StartProcessArguments.of(fields, Optional.empty()), fields.flag("ends_sandbox", true));
     }
 
     void create(Exchange exchange, Caller caller) throws IOException, InterruptedException {
@@ -35,6 +47,7 @@ final class SandboxesApi {
                 fields.texts("env"),
                 fields.texts("labels"),
                 fields.limits("limits"),
+                fields.object("main", MAIN).map(SandboxesApi::main),
                 Optional.ofNullable(exchange.header("Idempotency-Key")));
         exchange.json(201, Wire.SandboxView.of(sandboxes.create(caller, request)));
     }
@@ -60,13 +73,6 @@ final class SandboxesApi {
 
     void delete(Exchange exchange, Caller caller) throws IOException, InterruptedException {
         exchange.json(200, Wire.SandboxView.of(sandboxes.delete(caller, id(exchange))));
-    }
-
-    void contexts(Exchange exchange, Caller caller) throws IOException, InterruptedException {
-        List<Wire.ContextView> contexts = sandboxes.contexts(caller, id(exchange)).stream()
-                .map(Wire.ContextView::of)
-                .toList();
-        exchange.json(200, new Wire.Items<>(contexts, Optional.empty()));
     }
 
     private static SandboxId id(Exchange exchange) {

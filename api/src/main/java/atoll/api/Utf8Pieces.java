@@ -2,6 +2,7 @@ package atoll.api;
 
 import java.io.IOException;
 import java.nio.ByteBuffer;
+import java.util.Arrays;
 
 /**
  * Cuts the bytes of one stream into pieces that are whole UTF-8 and pieces that are not. A character that is split over chunks is kept back until its rest
@@ -34,6 +35,17 @@ final class Utf8Pieces {
             data.get(bytes, kept, size);
             cut(kept + size, sink);
         }
+    }
+
+    /** The beginning of a character that is kept back: at most 3 bytes. */
+    byte[] held() {
+        return Arrays.copyOf(bytes, kept);
+    }
+
+    /** Goes on where another, with these {@link #held}, ended. */
+    void hold(byte[] beginning) {
+        bytes = beginning.clone();
+        kept = beginning.length;
     }
 
     /** The stream has a hole here or is over: what is kept back will never be whole. */

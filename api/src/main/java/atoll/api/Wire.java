@@ -5,14 +5,18 @@ import atoll.core.execution.CapturedText;
 import atoll.core.execution.ExecutionOutcome;
 import atoll.core.execution.ExecutionRecord;
 import atoll.core.execution.ExecutionResult;
+import atoll.core.node.NodeContext;
 import atoll.core.sandbox.Context;
 import atoll.core.sandbox.Sandbox;
+import atoll.core.sandbox.SeenContext;
 import atoll.core.template.Template;
+import com.fasterxml.jackson.annotation.JsonProperty;
 import com.fasterxml.jackson.annotation.JsonRawValue;
 import com.fasterxml.jackson.annotation.JsonUnwrapped;
 import java.time.Duration;
 import java.time.Instant;
 import java.util.List;
+import java.util.Locale;
 import java.util.Map;
 import java.util.Optional;
 import java.util.OptionalInt;
@@ -217,7 +221,9 @@ final class Wire {
             Instant createdAt,
             Optional<Instant> endedAt,
             Optional<String> endReason,
-            Optional<String> endDetail) {
+            Optional<String> endDetail,
+            Optional<String> mainProcessId,
+            OptionalInt exitCode) {
 
         static SandboxView of(Sandbox sandbox) {
             return new SandboxView(
@@ -229,17 +235,38 @@ final class Wire {
                     sandbox.createdAt(),
                     sandbox.end().map(Sandbox.End::at),
                     sandbox.end().map(end -> end.reason().text()),
-                    sandbox.end().map(Sandbox.End::detail));
+                    sandbox.end().map(Sandbox.End::detail),
+                    sandbox.main().map(main -> main.id().toString()),
+                    sandbox.end().map(Sandbox.End::exitCode).orElseGet(OptionalInt::empty));
         }
     }
 
-    record ContextView(String contextId, String sandboxId, String language, boolean isDefault, Instant createdAt) {
-        static ContextView of(Context context) {
+    record ContextView(
+            String contextId,
+            String sandboxId,
+            String language,
+            Optional<String> version,
+            Optional<String> cwd,
+            String state,
+            @JsonProperty("default") boolean isDefault,
+            int restarts,
+            Optional<String> detail,
+            Instant createdAt) {
+        static ContextView of(SeenContext seen) {
+            Context context = seen.context();
+            Optional<NodeContext> now = seen.seen();
             return new ContextView(
                     context.id().toString(),
                     context.sandboxId().toString(),
                     context.language().text(),
+                    now.map(NodeContext::version).filter(version -> !version.isEmpty()),
+                    now.map(NodeContext::cwd)
+                            .or(() -> Optional.of(context.cwd()))
+                            .filter(cwd -> !cwd.isEmpty()),
+                    now.map(n -> n.state().name().toLowerCase(Locale.ROOT)).orElse("gone"),
                     context.isDefault(),
+                    now.map(NodeContext::restarts).orElse(0),
+                    now.map(NodeContext::detail).filter(detail -> !detail.isEmpty()),
                     context.createdAt());
         }
     }

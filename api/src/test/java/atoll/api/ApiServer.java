@@ -1,5 +1,6 @@
 package atoll.api;
 
+import atoll.core.Atoll;
 import atoll.http.HttpServer;
 import atoll.http.HttpServerConfig;
 import atoll.http.Json;
@@ -25,15 +26,32 @@ final class ApiServer implements AutoCloseable {
             .listeningOn("127.0.0.1", 0)
             .withTimeouts(Duration.ofSeconds(5), Duration.ofSeconds(5), Duration.ofMillis(700), Duration.ofSeconds(10));
 
-    final FakeAtoll atoll = new FakeAtoll();
+    final FakeAtoll atoll;
     final PrometheusMetrics metrics = new PrometheusMetrics();
     final RouteTable routes;
     private final HttpServer server;
     private final HttpClient client = HttpClient.newHttpClient();
 
+    private final String key;
+
     ApiServer() throws IOException {
+        this(new FakeAtoll());
+    }
+
+    private ApiServer(FakeAtoll fake) throws IOException {
+        this(fake, fake, FakeAtoll.KEY);
+    }
+
+    /** Over any core, with a key that opens it; {@link #atoll} is of no use then. */
+    ApiServer(Atoll core, String key) throws IOException {
+        this(core, new FakeAtoll(), key);
+    }
+
+    private ApiServer(Atoll core, FakeAtoll fake, String key) throws IOException {
+        this.atoll = fake;
+        this.key = key;
         RouteTable.Builder builder = RouteTable.builder();
-        NativeApi.addTo(builder, atoll, metrics, "test", List.of("https://agent.example"));
+        NativeApi.addTo(builder, core, metrics, "test", List.of("https://agent.example"));
         routes = builder.build();
         server = new HttpServer(CONFIG, routes, NativeApi.errors(), metrics, Optional.empty());
         server.start(HttpServer.bind(CONFIG));
@@ -51,7 +69,7 @@ final class ApiServer implements AutoCloseable {
 
     HttpRequest.Builder request(String path) {
         return HttpRequest.newBuilder(uri(path))
-                .header("Authorization", "Bearer " + FakeAtoll.KEY)
+                .header("Authorization", "Bearer " + key)
                 .timeout(Duration.ofSeconds(30));
     }
 

@@ -30,7 +30,9 @@ import atoll.core.execution.Executions;
 import atoll.core.execution.ExitReason;
 import atoll.core.execution.OutputReader;
 import atoll.core.execution.StandardStream;
+import atoll.core.process.Processes;
 import atoll.core.sandbox.Context;
+import atoll.core.sandbox.Contexts;
 import atoll.core.sandbox.CreateSandbox;
 import atoll.core.sandbox.EndReason;
 import atoll.core.sandbox.Sandbox;
@@ -41,7 +43,9 @@ import atoll.core.sandbox.UpdateSandbox;
 import atoll.core.template.Limits;
 import atoll.core.template.Template;
 import atoll.core.template.Templates;
+import atoll.core.usage.Usage;
 import java.io.ByteArrayOutputStream;
+import java.lang.reflect.Proxy;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
@@ -400,6 +404,11 @@ final class FakeAtoll implements Atoll, Keys, CodeExecution, Executions, Sandbox
     }
 
     @Override
+    public Optional<ExecutionId> interruptContext(Caller caller, SandboxId sandbox, ContextId context) {
+        throw new UnsupportedOperationException("this fake interrupts executions by their id only");
+    }
+
+    @Override
     public OutputReader read(Caller caller, ExecutionId id, StandardStream stream, long offset, boolean follow) {
         record(id);
         Terminal terminal = terminals.get(id);
@@ -495,12 +504,6 @@ final class FakeAtoll implements Atoll, Keys, CodeExecution, Executions, Sandbox
     }
 
     @Override
-    public List<Context> contexts(Caller caller, SandboxId id) {
-        get(caller, id);
-        return List.of(contextOf(id));
-    }
-
-    @Override
     public List<Template> list(Caller caller) {
         return List.of(template);
     }
@@ -535,6 +538,28 @@ final class FakeAtoll implements Atoll, Keys, CodeExecution, Executions, Sandbox
     }
 
     @Override
+    public Contexts contexts() {
+        return elsewhere(Contexts.class);
+    }
+
+    @Override
+    public Processes processes() {
+        return elsewhere(Processes.class);
+    }
+
+    @Override
+    public Usage usage() {
+        return elsewhere(Usage.class);
+    }
+
+    /** What is inside sandboxes is tested over the real core: see {@link InsideServer}. */
+    private static <T> T elsewhere(Class<T> type) {
+        return type.cast(Proxy.newProxyInstance(type.getClassLoader(), new Class<?>[] {type}, (_, method, _) -> {
+            throw new UnsupportedOperationException(method.getName() + ": this fake has nothing inside its sandboxes");
+        }));
+    }
+
+    @Override
     public Templates templates() {
         return this;
     }
@@ -549,6 +574,7 @@ final class FakeAtoll implements Atoll, Keys, CodeExecution, Executions, Sandbox
                 Optional.empty(),
                 List.of(new ServerStatus.PoolStatus("python", 4, 3, 1, 10, Map.of("empty", 2L), Optional.empty())),
                 sandboxes.size(),
+                0,
                 0);
     }
 }

@@ -92,7 +92,7 @@ class OpenApiTest {
             JsonNode responses = operation(route).get("responses");
             String status = responses.has("201") ? "201" : "200";
             JsonNode schema = responses.at("/" + status + "/content/application~1json/schema");
-            if (schema.isMissingNode() || route.pattern().equals("/mcp")) {
+            if (schema.isMissingNode() || route.pattern().equals("/mcp") || isInside(route)) {
                 continue;
             }
             String path = route.pattern();
@@ -107,6 +107,11 @@ class OpenApiTest {
             assertThat(response.statusCode()).as(path).isEqualTo(Integer.parseInt(status));
             assertFits(response.body(), schema, route.pattern());
         }
+    }
+
+    /** Those that are about what is inside a sandbox are tested over the real core, each with its feature. */
+    private static boolean isInside(Route route) {
+        return route.pattern().startsWith("/v1/sandboxes/{sandbox_id}/");
     }
 
     @Test

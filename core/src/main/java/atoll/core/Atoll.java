@@ -2,20 +2,29 @@ package atoll.core;
 
 import atoll.core.execution.CodeExecution;
 import atoll.core.execution.Executions;
+import atoll.core.process.Processes;
+import atoll.core.sandbox.Contexts;
 import atoll.core.sandbox.Sandboxes;
 import atoll.core.template.Templates;
+import atoll.core.usage.Usage;
 
 /** Everything that callers can do, as one object for adapters. Made by {@code AtollCore.start}. */
 public interface Atoll {
     CodeExecution codeExecution();
 
+    Contexts contexts();
+
     Executions executions();
 
     Keys keys();
 
+    Processes processes();
+
     Sandboxes sandboxes();
 
     Templates templates();
+
+    Usage usage();
 
     ServerStatus status();
 }

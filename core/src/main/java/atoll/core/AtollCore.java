@@ -6,11 +6,19 @@ import atoll.core.execution.Executions;
 import atoll.core.node.Node;
 import atoll.core.node.PatientNode;
 import atoll.core.pool.Pools;
+import atoll.core.process.ProcessService;
+import atoll.core.process.Processes;
+import atoll.core.process.StartProcess;
+import atoll.core.sandbox.ContextService;
+import atoll.core.sandbox.Contexts;
+import atoll.core.sandbox.LiveSandbox;
 import atoll.core.sandbox.SandboxService;
 import atoll.core.sandbox.Sandboxes;
 import atoll.core.store.Store;
 import atoll.core.template.TemplateCatalog;
 import atoll.core.template.Templates;
+import atoll.core.usage.Usage;
+import atoll.core.usage.UsageService;
 import java.time.Duration;
 import java.time.InstantSource;
 import java.util.concurrent.Executor;
@@ -33,7 +41,10 @@ public final class AtollCore implements Atoll, AutoCloseable {
     private final TemplateCatalog templates;
     private final Pools pools;
     private final SandboxService sandboxes;
+    private final ContextService contexts;
     private final ExecutionService executions;
+    private final ProcessService processes;
+    private final UsageService usage;
     private final Recovery recovery;
     private final Retention retention;
     private final ExecutorService threads;
@@ -48,9 +59,21 @@ public final class AtollCore implements Atoll, AutoCloseable {
         templates = new TemplateCatalog(settings);
         pools = new Pools(templates, patient, settings, metrics, background);
         sandboxes = new SandboxService(
-                store, patient, pools, templates, clock, metrics, background, settings.bounds(), this::maxSandboxes);
+                store,
+                patient,
+                pools,
+                templates,
+                clock,
+                metrics,
+                background,
+                settings.bounds(),
+                this::maxSandboxes,
+                this::startMain);
+        contexts = new ContextService(sandboxes, templates, store, patient, clock);
         executions = new ExecutionService(sandboxes, templates, store, patient, settings, clock, metrics, background);
-        recovery = new Recovery(store, patient, templates, pools, sandboxes, executions);
+        processes = new ProcessService(sandboxes, store, patient, clock, metrics, background);
+        usage = new UsageService(sandboxes, store, patient, settings.usagePeriod());
+        recovery = new Recovery(store, patient, templates, pools, sandboxes, executions, processes);
         retention = new Retention(store, patient, settings, clock);
     }
 
@@ -60,6 +83,7 @@ public final class AtollCore implements Atoll, AutoCloseable {
         core.sandboxes.load();
         core.recovery.start();
         core.inBackground(core.retention::run);
+        core.inBackground(core.usage::run);
         return core;
     }
 
@@ -79,6 +103,11 @@ public final class AtollCore implements Atoll, AutoCloseable {
     }
 
     @Override
+    public Contexts contexts() {
+        return contexts;
+    }
+
+    @Override
     public Executions executions() {
         return executions;
     }
@@ -86,6 +115,11 @@ public final class AtollCore implements Atoll, AutoCloseable {
     @Override
     public Keys keys() {
         return keys;
+    }
+
+    @Override
+    public Processes processes() {
+        return processes;
     }
 
     @Override
@@ -99,6 +133,11 @@ public final class AtollCore implements Atoll, AutoCloseable {
     }
 
     @Override
+    public Usage usage() {
+        return usage;
+    }
+
+    @Override
     public ServerStatus status() {
         return new ServerStatus(
                 recovery.connected() && !recovery.replaced(),
@@ -108,7 +147,13 @@ public final class AtollCore implements Atoll, AutoCloseable {
                 recovery.lastInfo(),
                 pools.status(),
                 sandboxes.live().size(),
-                executions.runningNow());
+                executions.runningNow(),
+                processes.runningNow());
+    }
+
+    /** Looks what sandboxes use, now. */
+    public void sampleUsage() {
+        usage.sample();
     }
 
     /** Removes what is past its retention, now. */
@@ -131,6 +176,10 @@ public final class AtollCore implements Atoll, AutoCloseable {
             System.getLogger(AtollCore.class.getName())
                     .log(System.Logger.Level.DEBUG, "left to the next start: " + e.getMessage());
         }
+    }
+
+    private void startMain(LiveSandbox sandbox, ProcessId id, StartProcess main) {
+        processes.startMain(sandbox, id, main);
     }
 
     private int maxSandboxes() {

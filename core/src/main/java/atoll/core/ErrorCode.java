@@ -16,6 +16,9 @@ public enum ErrorCode {
     LANGUAGE_UNAVAILABLE(Fault.CALLER),
     CONTEXT_NOT_FOUND(Fault.CALLER),
     EXECUTION_NOT_FOUND(Fault.CALLER),
+    PROCESS_NOT_FOUND(Fault.CALLER),
+    /** The program to start is not in the sandbox. */
+    PROGRAM_NOT_FOUND(Fault.CALLER),
     /** The execution is on record, its full output has been removed by retention. */
     OUTPUT_EXPIRED(Fault.CALLER),
     /** The path is not there, inside the sandbox. */

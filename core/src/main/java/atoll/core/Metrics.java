@@ -1,6 +1,7 @@
 package atoll.core;
 
 import atoll.core.execution.ExitReason;
+import atoll.core.process.ProcessEnd;
 import java.time.Duration;
 
 /** What core reports for metrics, as it happens; called on hot paths, so implementations only count. */
@@ -17,6 +18,12 @@ public interface Metrics {
         public void executionEnded(Language language, ExitReason reason, Duration took, long outputBytes) {}
 
         @Override
+        public void processStarted() {}
+
+        @Override
+        public void processEnded(ProcessEnd.Reason reason) {}
+
+        @Override
         public void boxStarted(String template, boolean succeeded, Duration took) {}
     };
 
@@ -31,6 +38,10 @@ public interface Metrics {
     void sandboxEnded(String template, String reason);
 
     void executionEnded(Language language, ExitReason reason, Duration took, long outputBytes);
+
+    void processStarted();
+
+    void processEnded(ProcessEnd.Reason reason);
 
     void boxStarted(String template, boolean succeeded, Duration took);
 }

@@ -7,6 +7,7 @@ import atoll.core.node.NodeInfo;
 import atoll.core.node.NodeStream;
 import atoll.core.node.PatientNode;
 import atoll.core.pool.Pools;
+import atoll.core.process.ProcessService;
 import atoll.core.sandbox.LiveSandbox;
 import atoll.core.sandbox.SandboxService;
 import atoll.core.sandbox.SandboxState;
@@ -24,7 +25,7 @@ import java.util.concurrent.TimeUnit;
 
 /**
  * Keeps the store and the node of one mind. On every (re)connection: claim the node, then compare. A sandbox without its box has
- * ended; a box without its sandbox goes to a pool or away; executions are taken over. From then on each change of a box is told by
+ * ended; a box without its sandbox goes to a pool or away; executions and processes are taken over. From then on each change of a box is told by
  * the node, until the connection breaks and all of it begins again.
  */
 final class Recovery implements AutoCloseable {
@@ -39,6 +40,7 @@ final class Recovery implements AutoCloseable {
     private final Pools pools;
     private final SandboxService sandboxes;
     private final ExecutionService executions;
+    private final ProcessService processes;
 
     private final CountDownLatch ready = new CountDownLatch(1);
     private final Thread thread;
@@ -56,13 +58,15 @@ final class Recovery implements AutoCloseable {
             TemplateCatalog templates,
             Pools pools,
             SandboxService sandboxes,
-            ExecutionService executions) {
+            ExecutionService executions,
+            ProcessService processes) {
         this.store = store;
         this.node = node;
         this.templates = templates;
         this.pools = pools;
         this.sandboxes = sandboxes;
         this.executions = executions;
+        this.processes = processes;
         this.thread = Thread.ofVirtual().name("recovery").unstarted(this::run);
         this.pulse = Thread.ofVirtual().name("pulse").unstarted(this::feelPulse);
     }
@@ -223,6 +227,7 @@ final class Recovery implements AutoCloseable {
             }
         }
         executions.reconcile();
+        processes.reconcile();
     }
 
     /** Finds the owner of a running box. */

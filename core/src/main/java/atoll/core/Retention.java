@@ -48,6 +48,15 @@ final class Retention {
                 node.forgetExecutions(removed, false);
             }
         } while (removed.size() == AT_ONCE);
+        List<ProcessId> ended;
+        do {
+            ended = store.removeProcesses(oldest, settings.maxExecutions(), AT_ONCE);
+            if (!ended.isEmpty()) {
+                node.processes().forget(ended, false);
+            }
+        } while (ended.size() == AT_ONCE);
+        int samples = store.removeUsage(clock.instant().minus(settings.usageRetention()));
+        LOG.log(System.Logger.Level.DEBUG, samples + " samples of use were past their time");
         int gone;
         do {
             gone = store.removeEnded(oldest, AT_ONCE);

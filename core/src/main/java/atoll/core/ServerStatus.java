@@ -22,7 +22,8 @@ public record ServerStatus(
         Optional<NodeInfo> node,
         List<PoolStatus> pools,
         int liveSandboxes,
-        int runningExecutions) {
+        int runningExecutions,
+        int runningProcesses) {
     public ServerStatus {
         pools = List.copyOf(pools);
     }

@@ -22,7 +22,9 @@ import java.util.TreeMap;
  * @param maxSandboxes live ones per project; 0 for as many as the node's memory allows
  * @param nodePatience how long calls wait for a node that is being restarted
  * @param retention how long ended sandboxes and executions stay on record
- * @param maxExecutions on record; the oldest go first
+ * @param maxExecutions on record, and as many processes; the oldest go first
+ * @param usagePeriod how often it is looked what sandboxes use
+ * @param usageRetention how long that is kept
  */
 public record Settings(
         int poolDepth,
@@ -37,6 +39,8 @@ public record Settings(
         Duration nodePatience,
         Duration retention,
         long maxExecutions,
+        Duration usagePeriod,
+        Duration usageRetention,
         Map<String, Integer> poolDepths) {
 
     private static final long MIB = 1024 * 1024;
@@ -54,6 +58,8 @@ public record Settings(
             Duration.ofSeconds(30),
             Duration.ofDays(30),
             1_000_000,
+            Duration.ofSeconds(5),
+            Duration.ofHours(24),
             Map.of());
 
     public Settings {
@@ -62,6 +68,8 @@ public record Settings(
         check("pool.starts", poolStarts, 1, 1000);
         check("sandboxes.max", maxSandboxes, 0, 1_000_000);
         check("retention.executions", maxExecutions, 1, Long.MAX_VALUE);
+        check("usage.period_seconds", usagePeriod.toSeconds(), 1, 3600);
+        check("usage.retention_hours", usageRetention.toHours(), 1, 24 * 365);
         poolDepths.forEach((template, depth) -> check("pool.depth." + template, depth, 0, 1000));
         Limits within = bounds.check(limits);
         assert within.equals(limits);
@@ -113,6 +121,8 @@ public record Settings(
                 Duration.ofSeconds(number(left, "node.patience_seconds", d.nodePatience.toSeconds())),
                 Duration.ofDays(number(left, "retention.days", d.retention.toDays())),
                 number(left, "retention.executions", d.maxExecutions),
+                Duration.ofSeconds(number(left, "usage.period_seconds", d.usagePeriod.toSeconds())),
+                Duration.ofHours(number(left, "usage.retention_hours", d.usageRetention.toHours())),
                 depths);
         if (!left.isEmpty()) {
             throw new IllegalArgumentException(
@@ -144,7 +154,9 @@ public record Settings(
                 "sandboxes.max",
                 "node.patience_seconds",
                 "retention.days",
-                "retention.executions");
+                "retention.executions",
+                "usage.period_seconds",
+                "usage.retention_hours");
     }
 
     private static long number(Map<String, String> left, String name, long otherwise) {

@@ -112,8 +112,7 @@ class CodeExecutionTest {
             }
             assertThat(contexts).hasSize(1);
         }
-        assertThat(fixture.core().sandboxes().contexts(fixture.caller(), sandbox))
-                .hasSize(2);
+        assertThat(fixture.core().contexts().list(fixture.caller(), sandbox)).hasSize(2);
     }
 
     @Test

@@ -59,7 +59,8 @@ class RetentionTest {
                         .end())
                 .isPresent();
         fixture.clock.advance(Duration.ofDays(4));
-        ExecutionOutcome young = fixture.run("print 2");
+        // With output on both streams: of such a one the record alone is not all.
+        ExecutionOutcome young = fixture.run("print 2\nerr 3");
         Eventually.until(() -> fixture.node.unacknowledged() == 0, fixture.node::unacknowledged);
         fixture.core().sweep();
         assertThatThrownBy(() -> fixture.core().executions().get(fixture.caller(), outcome.executionId()))

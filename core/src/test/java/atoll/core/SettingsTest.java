@@ -47,7 +47,9 @@ class SettingsTest {
                 Map.entry("sandboxes.max", "8"),
                 Map.entry("node.patience_seconds", "9"),
                 Map.entry("retention.days", "10"),
-                Map.entry("retention.executions", "11")));
+                Map.entry("retention.executions", "11"),
+                Map.entry("usage.period_seconds", "12"),
+                Map.entry("usage.retention_hours", "13")));
         assertThat(settings)
                 .isEqualTo(new Settings(
                         1,
@@ -62,6 +64,8 @@ class SettingsTest {
                         Duration.ofSeconds(9),
                         Duration.ofDays(10),
                         11,
+                        Duration.ofSeconds(12),
+                        Duration.ofHours(13),
                         Map.of("python", 7)));
         assertThat(settings.poolDepth("python")).isEqualTo(7);
         assertThat(settings.poolDepth("other")).isEqualTo(1);

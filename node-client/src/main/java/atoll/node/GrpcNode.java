@@ -2,6 +2,7 @@ package atoll.node;
 
 import atoll.core.AtollException;
 import atoll.core.BoxId;
+import atoll.core.ContextId;
 import atoll.core.ErrorCode;
 import atoll.core.ExecutionId;
 import atoll.core.execution.OutputReader;
@@ -9,19 +10,23 @@ import atoll.core.execution.StandardStream;
 import atoll.core.node.Box;
 import atoll.core.node.BoxAssignment;
 import atoll.core.node.BoxSpec;
+import atoll.core.node.BoxUsage;
 import atoll.core.node.ContextSpec;
 import atoll.core.node.ExecutionSpec;
 import atoll.core.node.Image;
 import atoll.core.node.Node;
+import atoll.core.node.NodeContext;
 import atoll.core.node.NodeEvent;
 import atoll.core.node.NodeExecution;
 import atoll.core.node.NodeInfo;
+import atoll.core.node.NodeProcesses;
 import atoll.core.node.NodeStream;
 import atoll.core.template.Limits;
 import atoll.proto.engine.v1.AssignBoxRequest;
 import atoll.proto.engine.v1.AttachRequest;
 import atoll.proto.engine.v1.BoxRequest;
 import atoll.proto.engine.v1.ClaimRequest;
+import atoll.proto.engine.v1.ContextRequest;
 import atoll.proto.engine.v1.CreateBoxRequest;
 import atoll.proto.engine.v1.EngineGrpc;
 import atoll.proto.engine.v1.ExecuteRequest;
@@ -33,6 +38,7 @@ import atoll.proto.engine.v1.ListExecutionsRequest;
 import atoll.proto.engine.v1.ListImagesRequest;
 import atoll.proto.engine.v1.OpenContextRequest;
 import atoll.proto.engine.v1.ReadOutputRequest;
+import atoll.proto.engine.v1.SampleUsageRequest;
 import atoll.proto.engine.v1.UpdateLimitsRequest;
 import atoll.proto.engine.v1.WatchBoxesRequest;
 import io.grpc.CallOptions;
@@ -44,10 +50,8 @@ import io.grpc.ForwardingClientCall.SimpleForwardingClientCall;
 import io.grpc.ManagedChannel;
 import io.grpc.Metadata;
 import io.grpc.MethodDescriptor;
-import io.grpc.Status;
-import io.grpc.StatusRuntimeException;
-import io.grpc.stub.ClientCalls;
 import java.nio.file.Path;
+import java.time.Duration;
 import java.util.List;
 import java.util.Optional;
 import java.util.concurrent.TimeUnit;
@@ -63,13 +67,16 @@ public final class GrpcNode implements Node {
 
     private final ManagedChannel managed;
     private final AutoCloseable afterChannel;
-    private final Channel channel;
+    private final Calls calls;
+    private final GrpcProcesses processes;
     private volatile long epoch;
 
     private GrpcNode(ManagedChannel managed, AutoCloseable afterChannel) {
         this.managed = managed;
         this.afterChannel = afterChannel;
-        this.channel = ClientInterceptors.intercept(managed, new EpochHeader());
+        // Who calls knows how long to wait; the channel's own pauses grow to minutes.
+        this.calls = new Calls(ClientInterceptors.intercept(managed, new EpochHeader()), managed::resetConnectBackoff);
+        this.processes = new GrpcProcesses(calls);
     }
 
     /** The engine that listens on a Unix socket. */
@@ -101,27 +108,12 @@ public final class GrpcNode implements Node {
     }
 
     private <Q, R> R unary(MethodDescriptor<Q, R> method, Q request, String what, int seconds) {
-        try {
-            CallOptions options = CallOptions.DEFAULT.withDeadlineAfter(seconds, TimeUnit.SECONDS);
-            return ClientCalls.blockingUnaryCall(channel, method, options, request);
-        } catch (StatusRuntimeException e) {
-            throw failure(e.getStatus(), what);
-        }
+        return calls.unary(method, request, what, Duration.ofSeconds(seconds));
     }
 
     private <Q, M, T> NodeStream<T> stream(
             MethodDescriptor<Q, M> method, Q request, String what, Function<M, T> mapping) {
-        return CallStream.start(
-                channel.newCall(method, CallOptions.DEFAULT), request, mapping, status -> failure(status, what));
-    }
-
-    private AtollException failure(Status status, String what) {
-        AtollException failure = Statuses.failure(status, what);
-        if (failure.code() == ErrorCode.NODE_UNAVAILABLE) {
-            // Who calls knows how long to wait; the channel's own pauses grow to minutes.
-            managed.resetConnectBackoff();
-        }
-        return failure;
+        return calls.stream(method, request, what, mapping);
     }
 
     @Override
@@ -222,16 +214,62 @@ public final class GrpcNode implements Node {
     }
 
     @Override
-    public void openContext(BoxId id, ContextSpec spec) {
+    public NodeContext openContext(BoxId id, ContextSpec spec) {
         OpenContextRequest request = OpenContextRequest.newBuilder()
                 .setBoxId(id.toString())
                 .setSpec(Wire.context(spec))
                 .build();
-        done(unary(
+        return Wire.context(unary(
                 EngineGrpc.getOpenContextMethod(),
                 request,
                 "start of a " + spec.language() + " context",
                 SLOW_SECONDS));
+    }
+
+    @Override
+    public NodeContext restartContext(BoxId id, ContextId context) {
+        return Wire.context(unary(
+                EngineGrpc.getRestartContextMethod(), request(id, context), "restart of " + context, SLOW_SECONDS));
+    }
+
+    @Override
+    public void closeContext(BoxId id, ContextId context) {
+        try {
+            done(unary(
+                    EngineGrpc.getCloseContextMethod(), request(id, context), "closing of " + context, SLOW_SECONDS));
+        } catch (AtollException e) {
+            if (e.code() != ErrorCode.NOT_FOUND || box(id).isEmpty()) {
+                throw e;
+            }
+        }
+    }
+
+    private static ContextRequest request(BoxId id, ContextId context) {
+        return ContextRequest.newBuilder()
+                .setBoxId(id.toString())
+                .setContextId(context.toString())
+                .build();
+    }
+
+    @Override
+    public List<NodeContext> contexts(BoxId id) {
+        return quick(EngineGrpc.getListContextsMethod(), request(id), "contexts").getContextsList().stream()
+                .map(Wire::context)
+                .toList();
+    }
+
+    @Override
+    public NodeProcesses processes() {
+        return processes;
+    }
+
+    @Override
+    public List<BoxUsage> sampleUsage() {
+        return quick(EngineGrpc.getSampleUsageMethod(), SampleUsageRequest.getDefaultInstance(), "use of the sandboxes")
+                .getBoxesList()
+                .stream()
+                .map(Wire::usage)
+                .toList();
     }
 
     @Override
@@ -280,19 +318,7 @@ public final class GrpcNode implements Node {
                 .setOffset(offset)
                 .setFollow(follow)
                 .build();
-        NodeStream<OutputReader.Piece> pieces =
-                stream(EngineGrpc.getReadOutputMethod(), request, "output of " + id, Wire::piece);
-        return new OutputReader() {
-            @Override
-            public Optional<Piece> next() throws InterruptedException {
-                return pieces.next();
-            }
-
-            @Override
-            public void close() {
-                pieces.close();
-            }
-        };
+        return calls.output(EngineGrpc.getReadOutputMethod(), request, "output of " + id);
     }
 
     @Override

@@ -13,9 +13,11 @@ import atoll.core.execution.StandardStream;
 import atoll.core.node.Box;
 import atoll.core.node.BoxSpec;
 import atoll.core.node.BoxState;
+import atoll.core.node.BoxUsage;
 import atoll.core.node.ContextSpec;
 import atoll.core.node.ExecutionSpec;
 import atoll.core.node.Image;
+import atoll.core.node.NodeContext;
 import atoll.core.node.NodeEvent;
 import atoll.core.node.NodeExecution;
 import atoll.core.node.NodeInfo;
@@ -25,6 +27,7 @@ import atoll.proto.engine.v1.BoxEndReason;
 import atoll.proto.engine.v1.EngineInfo;
 import atoll.proto.engine.v1.ExecutionRecord;
 import atoll.proto.engine.v1.OutputPiece;
+import atoll.proto.exec.v1.Context;
 import atoll.proto.exec.v1.ExecutionEvent;
 import atoll.proto.exec.v1.Finished;
 import atoll.proto.exec.v1.Stream;
@@ -75,13 +78,43 @@ final class Wire {
                         ContextId.parse(spec.getContextId()), language, spec.getCwd(), spec.getEnvMap()));
     }
 
-    private static Limits limits(atoll.proto.exec.v1.Limits limits) {
+    static Limits limits(atoll.proto.exec.v1.Limits limits) {
         return new Limits(
                 limits.getMemoryBytes(),
                 limits.getCpuMillis(),
                 limits.getDiskBytes(),
                 limits.getMaxProcesses(),
                 limits.getMaxOpenFiles());
+    }
+
+    static NodeContext context(Context context) {
+        NodeContext.State state = switch (context.getState()) {
+            case CONTEXT_STATE_STARTING -> NodeContext.State.STARTING;
+            case CONTEXT_STATE_IDLE, CONTEXT_STATE_UNSPECIFIED, UNRECOGNIZED -> NodeContext.State.IDLE;
+            case CONTEXT_STATE_RUNNING -> NodeContext.State.RUNNING;
+            case CONTEXT_STATE_FAILED -> NodeContext.State.FAILED;
+        };
+        return new NodeContext(
+                ContextId.parse(context.getContextId()),
+                context.getVersion(),
+                context.getCwd(),
+                state,
+                context.getRestarts(),
+                context.getDetail());
+    }
+
+    static BoxUsage usage(atoll.proto.engine.v1.BoxUsage usage) {
+        return new BoxUsage(
+                BoxId.parse(usage.getBoxId()),
+                usage.getSandboxId().isEmpty() ? Optional.empty() : Optional.of(SandboxId.parse(usage.getSandboxId())),
+                Instant.ofEpochMilli(usage.getAtUnixMs()),
+                Duration.ofNanos(usage.getCpuUs() * 1000),
+                Duration.ofNanos(usage.getThrottledUs() * 1000),
+                usage.getMemoryBytes(),
+                usage.getMemoryPeakBytes(),
+                usage.getDiskBytes(),
+                usage.getProcesses(),
+                usage.hasLimits() ? Optional.of(limits(usage.getLimits())) : Optional.empty());
     }
 
     static atoll.proto.engine.v1.BoxSpec box(BoxSpec spec) {
@@ -254,7 +287,7 @@ final class Wire {
         };
     }
 
-    private static NodeEvent.Finish finish(Finished f) {
+    static NodeEvent.Finish finish(Finished f) {
         ExitReason reason = switch (f.getReason()) {
             case EXIT_REASON_COMPLETED -> ExitReason.COMPLETED;
             case EXIT_REASON_ERROR -> ExitReason.ERROR;

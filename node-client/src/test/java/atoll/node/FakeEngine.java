@@ -1,11 +1,14 @@
 package atoll.node;
 
+import static org.assertj.core.api.Assertions.assertThat;
+
 import atoll.core.AtollException;
 import atoll.core.BoxId;
 import atoll.core.ContextId;
 import atoll.core.ErrorCode;
 import atoll.core.ExecutionId;
 import atoll.core.Language;
+import atoll.core.ProcessId;
 import atoll.core.SandboxId;
 import atoll.core.execution.OutputReader;
 import atoll.core.execution.StandardStream;
@@ -13,9 +16,15 @@ import atoll.core.node.BoxAssignment;
 import atoll.core.node.BoxState;
 import atoll.core.node.ContextSpec;
 import atoll.core.node.ExecutionSpec;
+import atoll.core.node.NodeContext;
 import atoll.core.node.NodeEvent;
 import atoll.core.node.NodeInfo;
+import atoll.core.node.NodeProcess;
 import atoll.core.node.NodeStream;
+import atoll.core.process.InputPosition;
+import atoll.core.process.OutputChoice;
+import atoll.core.process.SignalTarget;
+import atoll.core.process.TerminalSize;
 import atoll.core.template.Limits;
 import atoll.core.testing.FakeNode;
 import atoll.proto.engine.v1.AssignBoxRequest;
@@ -24,8 +33,11 @@ import atoll.proto.engine.v1.Box;
 import atoll.proto.engine.v1.BoxEndReason;
 import atoll.proto.engine.v1.BoxRequest;
 import atoll.proto.engine.v1.BoxSpec;
+import atoll.proto.engine.v1.BoxUsage;
 import atoll.proto.engine.v1.ClaimReply;
 import atoll.proto.engine.v1.ClaimRequest;
+import atoll.proto.engine.v1.CloseContextReply;
+import atoll.proto.engine.v1.ContextRequest;
 import atoll.proto.engine.v1.CreateBoxRequest;
 import atoll.proto.engine.v1.DeleteBoxReply;
 import atoll.proto.engine.v1.EngineGrpc;
@@ -40,35 +52,59 @@ import atoll.proto.engine.v1.InterruptReply;
 import atoll.proto.engine.v1.InterruptRequest;
 import atoll.proto.engine.v1.ListBoxesReply;
 import atoll.proto.engine.v1.ListBoxesRequest;
+import atoll.proto.engine.v1.ListContextsReply;
 import atoll.proto.engine.v1.ListExecutionsReply;
 import atoll.proto.engine.v1.ListExecutionsRequest;
 import atoll.proto.engine.v1.ListImagesReply;
 import atoll.proto.engine.v1.ListImagesRequest;
+import atoll.proto.engine.v1.ListProcessesReply;
+import atoll.proto.engine.v1.ListProcessesRequest;
 import atoll.proto.engine.v1.OpenContextRequest;
 import atoll.proto.engine.v1.OutputPiece;
+import atoll.proto.engine.v1.ProcessRequest;
 import atoll.proto.engine.v1.ReadOutputRequest;
+import atoll.proto.engine.v1.ResizeTerminalReply;
+import atoll.proto.engine.v1.ResizeTerminalRequest;
+import atoll.proto.engine.v1.SampleUsageReply;
+import atoll.proto.engine.v1.SampleUsageRequest;
+import atoll.proto.engine.v1.SignalProcessReply;
+import atoll.proto.engine.v1.SignalProcessRequest;
+import atoll.proto.engine.v1.StartProcessRequest;
 import atoll.proto.engine.v1.UpdateLimitsRequest;
 import atoll.proto.engine.v1.WatchBoxesRequest;
+import atoll.proto.engine.v1.WriteInputRequest;
 import atoll.proto.exec.v1.Context;
+import atoll.proto.exec.v1.ContextState;
 import atoll.proto.exec.v1.ExecutionError;
 import atoll.proto.exec.v1.ExecutionEvent;
 import atoll.proto.exec.v1.ExitReason;
 import atoll.proto.exec.v1.Finished;
 import atoll.proto.exec.v1.Gap;
+import atoll.proto.exec.v1.GuestProcess;
+import atoll.proto.exec.v1.ListGuestProcessesReply;
 import atoll.proto.exec.v1.Output;
+import atoll.proto.exec.v1.Process;
 import atoll.proto.exec.v1.Result;
+import atoll.proto.exec.v1.SignalRequest;
 import atoll.proto.exec.v1.Started;
 import atoll.proto.exec.v1.Stream;
+import atoll.proto.exec.v1.WriteInputReply;
 import com.google.protobuf.ByteString;
+import io.grpc.Deadline;
 import io.grpc.Status;
 import io.grpc.stub.ServerCallStreamObserver;
 import io.grpc.stub.StreamObserver;
 import java.time.Duration;
 import java.util.List;
+import java.util.Map;
 import java.util.Optional;
+import java.util.OptionalLong;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
 import java.util.function.Function;
 import java.util.function.Supplier;
+import java.util.stream.Collectors;
 
 /** A {@link FakeNode} behind the engine's protocol: the other half of {@code Wire}, written once. */
 final class FakeEngine extends EngineGrpc.EngineImplBase {
@@ -131,6 +167,9 @@ final class FakeEngine extends EngineGrpc.EngineImplBase {
     private static Status status(AtollException e) {
         Status status = switch (e.code()) {
             case NOT_FOUND -> Status.NOT_FOUND;
+            case PROGRAM_NOT_FOUND -> Status.NOT_FOUND;
+            case PERMISSION_DENIED -> Status.PERMISSION_DENIED;
+            case INVALID_REQUEST -> Status.INVALID_ARGUMENT;
             case CONFLICT -> Status.FAILED_PRECONDITION;
             case NODE_UNAVAILABLE -> Status.UNAVAILABLE;
             case NODE_FULL, DISK_FULL -> Status.RESOURCE_EXHAUSTED;
@@ -232,7 +271,7 @@ final class FakeEngine extends EngineGrpc.EngineImplBase {
                                 switch (end.reason()) {
                                     case DELETED -> BoxEndReason.BOX_END_REASON_DELETED;
                                     case OUT_OF_MEMORY -> BoxEndReason.BOX_END_REASON_OUT_OF_MEMORY;
-                                    case CRASHED -> BoxEndReason.BOX_END_REASON_EXITED;
+                                    case CRASHED, MAIN_EXITED -> BoxEndReason.BOX_END_REASON_EXITED;
                                     case START_FAILED -> BoxEndReason.BOX_END_REASON_START_FAILED;
                                     case LOST -> BoxEndReason.BOX_END_REASON_LOST;
                                 }));
@@ -300,10 +339,215 @@ final class FakeEngine extends EngineGrpc.EngineImplBase {
 
     @Override
     public void openContext(OpenContextRequest request, StreamObserver<Context> reply) {
+        answer(reply, () -> context(node.openContext(BoxId.parse(request.getBoxId()), context(request.getSpec()))));
+    }
+
+    private static Context context(NodeContext context) {
+        return Context.newBuilder()
+                .setContextId(context.id().toString())
+                .setVersion(context.version())
+                .setCwd(context.cwd())
+                .setState(
+                        ContextState.valueOf("CONTEXT_STATE_" + context.state().name()))
+                .setRestarts(context.restarts())
+                .setDetail(context.detail())
+                .build();
+    }
+
+    @Override
+    public void restartContext(ContextRequest request, StreamObserver<Context> reply) {
+        answer(
+                reply,
+                () -> context(
+                        node.restartContext(BoxId.parse(request.getBoxId()), ContextId.parse(request.getContextId()))));
+    }
+
+    @Override
+    public void closeContext(ContextRequest request, StreamObserver<CloseContextReply> reply) {
         answer(reply, () -> {
-            node.openContext(BoxId.parse(request.getBoxId()), context(request.getSpec()));
-            return Context.getDefaultInstance();
+            node.closeContext(BoxId.parse(request.getBoxId()), ContextId.parse(request.getContextId()));
+            return CloseContextReply.getDefaultInstance();
         });
+    }
+
+    @Override
+    public void listContexts(BoxRequest request, StreamObserver<ListContextsReply> reply) {
+        answer(
+                reply,
+                () -> ListContextsReply.newBuilder()
+                        .addAllContexts(node.contexts(BoxId.parse(request.getBoxId())).stream()
+                                .map(FakeEngine::context)
+                                .toList())
+                        .build());
+    }
+
+    @Override
+    public void sampleUsage(SampleUsageRequest request, StreamObserver<SampleUsageReply> reply) {
+        answer(
+                reply,
+                () -> SampleUsageReply.newBuilder()
+                        .addAllBoxes(node.sampleUsage().stream()
+                                .map(usage -> BoxUsage.newBuilder()
+                                        .setBoxId(usage.box().toString())
+                                        .setSandboxId(usage.sandboxId()
+                                                .map(SandboxId::toString)
+                                                .orElse(""))
+                                        .setAtUnixMs(usage.at().toEpochMilli())
+                                        .setCpuUs(usage.cpu().toNanos() / 1000)
+                                        .setThrottledUs(usage.throttled().toNanos() / 1000)
+                                        .setMemoryBytes(usage.memoryBytes())
+                                        .setMemoryPeakBytes(usage.memoryPeakBytes())
+                                        .setDiskBytes(usage.diskBytes())
+                                        .setProcesses(usage.processes())
+                                        .setLimits(Wire.limits(usage.limits().orElseThrow()))
+                                        .build())
+                                .toList())
+                        .build());
+    }
+
+    @Override
+    public void startProcess(StartProcessRequest request, StreamObserver<Process> reply) {
+        answer(
+                reply,
+                () -> process(
+                        node.processes().start(BoxId.parse(request.getBoxId()), ProcessWire.spec(request.getSpec()))));
+    }
+
+    private static Process process(NodeProcess process) {
+        Process.Builder built = Process.newBuilder()
+                .setSpec(ProcessWire.spec(process.spec()))
+                .setPid(process.pid())
+                .setRunning(process.finish().isEmpty())
+                .setStartedAtUnixMs(process.startedAt().toEpochMilli())
+                .setStdinOffset(process.stdinOffset())
+                .setStdinClosed(process.stdinClosed())
+                .setStdoutBytes(process.stdoutBytes())
+                .setStderrBytes(process.stderrBytes());
+        process.finish().ifPresent(finish -> built.setFinished(finish(finish)));
+        return built.build();
+    }
+
+    @Override
+    public void getProcess(ProcessRequest request, StreamObserver<Process> reply) {
+        answer(
+                reply,
+                () -> process(node.processes()
+                        .get(BoxId.parse(request.getBoxId()), ProcessId.parse(request.getProcessId()))));
+    }
+
+    @Override
+    public void listProcesses(ListProcessesRequest request, StreamObserver<ListProcessesReply> reply) {
+        answer(reply, () -> {
+            Optional<BoxId> box =
+                    request.getBoxId().isEmpty() ? Optional.empty() : Optional.of(BoxId.parse(request.getBoxId()));
+            return ListProcessesReply.newBuilder()
+                    .addAllProcesses(node.processes().list(box).stream()
+                            .map(held -> atoll.proto.engine.v1.NodeProcess.newBuilder()
+                                    .setBoxId(held.box().toString())
+                                    .setSandboxId(held.sandboxId()
+                                            .map(SandboxId::toString)
+                                            .orElse(""))
+                                    .setProcess(process(held.process()))
+                                    .build())
+                            .toList())
+                    .build();
+        });
+    }
+
+    @Override
+    public void waitProcess(ProcessRequest request, StreamObserver<Process> reply) {
+        CompletableFuture<NodeProcess> told = node.processes()
+                .ended(BoxId.parse(request.getBoxId()), ProcessId.parse(request.getProcessId()))
+                .whenComplete((process, failure) -> {
+                    if (failure instanceof AtollException e) {
+                        reply.onError(status(e).asRuntimeException());
+                    } else {
+                        reply.onNext(process(process));
+                        reply.onCompleted();
+                    }
+                });
+        assertThat(told).isNotNull();
+    }
+
+    @Override
+    public void writeInput(WriteInputRequest request, StreamObserver<WriteInputReply> reply) {
+        answer(reply, () -> {
+            atoll.proto.exec.v1.WriteInputRequest input = request.getInput();
+            InputPosition position = node.processes()
+                    .write(
+                            BoxId.parse(request.getBoxId()),
+                            ProcessId.parse(input.getProcessId()),
+                            input.hasOffset() ? OptionalLong.of(input.getOffset()) : OptionalLong.empty(),
+                            input.getData().asReadOnlyByteBuffer(),
+                            input.getClose(),
+                            limit());
+            return WriteInputReply.newBuilder()
+                    .setOffset(position.offset())
+                    .setClosed(position.closed())
+                    .build();
+        });
+    }
+
+    /** What the caller's deadline leaves, less what the answer takes. */
+    private static Duration limit() {
+        Deadline deadline = io.grpc.Context.current().getDeadline();
+        long millis = deadline == null ? 60_000 : deadline.timeRemaining(TimeUnit.MILLISECONDS);
+        return Duration.ofMillis(Math.max(1, millis * 9 / 10));
+    }
+
+    @Override
+    public void signalProcess(SignalProcessRequest request, StreamObserver<SignalProcessReply> reply) {
+        answer(reply, () -> {
+            BoxId box = BoxId.parse(request.getBoxId());
+            SignalRequest signal = request.getSignal();
+            if (signal.getPid() != 0) {
+                node.processes().signalGuest(box, signal.getPid(), signal.getSignal());
+            } else {
+                SignalTarget target =
+                        SignalTarget.valueOf(signal.getTarget().name().substring("SIGNAL_TARGET_".length()));
+                node.processes().signal(box, ProcessId.parse(signal.getProcessId()), signal.getSignal(), target);
+            }
+            return SignalProcessReply.getDefaultInstance();
+        });
+    }
+
+    @Override
+    public void resizeTerminal(ResizeTerminalRequest request, StreamObserver<ResizeTerminalReply> reply) {
+        answer(reply, () -> {
+            node.processes()
+                    .resize(
+                            BoxId.parse(request.getBoxId()),
+                            ProcessId.parse(request.getResize().getProcessId()),
+                            new TerminalSize(
+                                    request.getResize().getSize().getColumns(),
+                                    request.getResize().getSize().getRows()));
+            return ResizeTerminalReply.getDefaultInstance();
+        });
+    }
+
+    @Override
+    public void listGuestProcesses(BoxRequest request, StreamObserver<ListGuestProcessesReply> reply) {
+        answer(
+                reply,
+                () -> ListGuestProcessesReply.newBuilder()
+                        .addAllProcesses(node.processes().guests(BoxId.parse(request.getBoxId())).stream()
+                                .map(guest -> GuestProcess.newBuilder()
+                                        .setPid(guest.pid())
+                                        .setParentPid(guest.parentPid())
+                                        .setUid(guest.uid())
+                                        .setUser(guest.user())
+                                        .setCommand(guest.command())
+                                        .addAllArgv(guest.argv())
+                                        .setState(guest.state())
+                                        .setCpuMs(guest.cpu().toMillis())
+                                        .setMemoryBytes(guest.memoryBytes())
+                                        .setStartedAtUnixMs(guest.startedAt().toEpochMilli())
+                                        .setProcessId(guest.processId()
+                                                .map(ProcessId::toString)
+                                                .orElse(""))
+                                        .build())
+                                .toList())
+                        .build());
     }
 
     @Override
@@ -325,10 +569,16 @@ final class FakeEngine extends EngineGrpc.EngineImplBase {
     public void attach(AttachRequest request, StreamObserver<ExecutionEvent> reply) {
         nodeStream(
                 reply,
-                () -> node.attach(
-                        BoxId.parse(request.getBoxId()),
-                        ExecutionId.parse(request.getExecutionId()),
-                        request.getAfterSeq()),
+                () -> request.getExecutionId().startsWith(ProcessId.PREFIX)
+                        ? node.processes()
+                                .attach(
+                                        BoxId.parse(request.getBoxId()),
+                                        ProcessId.parse(request.getExecutionId()),
+                                        request.getAfterSeq())
+                        : node.attach(
+                                BoxId.parse(request.getBoxId()),
+                                ExecutionId.parse(request.getExecutionId()),
+                                request.getAfterSeq()),
                 FakeEngine::event);
     }
 
@@ -364,6 +614,7 @@ final class FakeEngine extends EngineGrpc.EngineImplBase {
         Finished.Builder built = Finished.newBuilder()
                 .setReason(ExitReason.valueOf("EXIT_REASON_" + finish.reason().name()))
                 .setExitCode(finish.exitCode().orElse(0))
+                .setSignal(finish.signal().orElse(0))
                 .setStateKept(finish.stateKept())
                 .setDetail(finish.detail())
                 .setStartedAtUnixMs(finish.startedAt().toEpochMilli())
@@ -407,28 +658,57 @@ final class FakeEngine extends EngineGrpc.EngineImplBase {
         stream(
                 reply,
                 () -> {
-                    OutputReader reader = node.readOutput(
-                            BoxId.parse(request.getBoxId()),
-                            ExecutionId.parse(request.getExecutionId()),
-                            request.getStream() == Stream.STREAM_STDERR ? StandardStream.STDERR : StandardStream.STDOUT,
-                            request.getOffset(),
-                            request.getFollow());
+                    OutputReader reader = reader(request);
                     return reader::next;
                 },
                 () -> {},
                 (OutputReader.Piece piece) -> OutputPiece.newBuilder()
                         .setOffset(piece.offset())
                         .setData(ByteString.copyFrom(piece.data().duplicate()))
+                        .setGapBytes(piece.gapBytes())
                         .build());
+    }
+
+    private OutputReader reader(ReadOutputRequest request) {
+        BoxId box = BoxId.parse(request.getBoxId());
+        if (request.getExecutionId().startsWith(ProcessId.PREFIX)) {
+            OutputChoice choice = switch (request.getStream()) {
+                case STREAM_STDERR -> OutputChoice.STDERR;
+                case STREAM_COMBINED -> OutputChoice.COMBINED;
+                case STREAM_STDOUT, STREAM_UNSPECIFIED, UNRECOGNIZED -> OutputChoice.STDOUT;
+            };
+            return node.processes()
+                    .read(
+                            box,
+                            ProcessId.parse(request.getExecutionId()),
+                            choice,
+                            request.getOffset(),
+                            request.getFollow());
+        }
+        return node.readOutput(
+                box,
+                ExecutionId.parse(request.getExecutionId()),
+                request.getStream() == Stream.STREAM_STDERR ? StandardStream.STDERR : StandardStream.STDOUT,
+                request.getOffset(),
+                request.getFollow());
     }
 
     @Override
     public void forgetExecutions(ForgetExecutionsRequest request, StreamObserver<ForgetExecutionsReply> reply) {
         answer(reply, () -> {
-            List<ExecutionId> ids = request.getExecutionIdsList().stream()
-                    .map(ExecutionId::parse)
-                    .toList();
-            node.forgetExecutions(ids, request.getKeepSpool());
+            Map<Boolean, List<String>> ids = request.getExecutionIdsList().stream()
+                    .collect(Collectors.partitioningBy(id -> id.startsWith(ProcessId.PREFIX)));
+            node.processes()
+                    .forget(
+                            ids.getOrDefault(true, List.of()).stream()
+                                    .map(ProcessId::parse)
+                                    .toList(),
+                            request.getKeepSpool());
+            node.forgetExecutions(
+                    ids.getOrDefault(false, List.of()).stream()
+                            .map(ExecutionId::parse)
+                            .toList(),
+                    request.getKeepSpool());
             return ForgetExecutionsReply.getDefaultInstance();
         });
     }

@@ -32,6 +32,18 @@ final class Json {
         return map;
     }
 
+    static String ofList(List<String> list) {
+        return MAPPER.writeValueAsString(list);
+    }
+
+    static List<String> toList(String json) {
+        List<String> list = new ArrayList<>();
+        for (JsonNode item : MAPPER.readTree(json)) {
+            list.add(item.asString());
+        }
+        return list;
+    }
+
     static String ofResults(List<ExecutionResult> results) {
         if (results.isEmpty()) {
             return "[]";

@@ -22,6 +22,11 @@ record Row(ResultSet result) {
         return result.getLong(column);
     }
 
+    Optional<Long> optionalNumber(String column) throws SQLException {
+        long number = result.getLong(column);
+        return result.wasNull() ? Optional.empty() : Optional.of(number);
+    }
+
     OptionalInt optionalInt(String column) throws SQLException {
         int number = result.getInt(column);
         return result.wasNull() ? OptionalInt.empty() : OptionalInt.of(number);

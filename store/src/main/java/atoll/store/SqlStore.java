@@ -9,14 +9,18 @@ import atoll.core.KeyId;
 import atoll.core.Language;
 import atoll.core.Page;
 import atoll.core.PageRequest;
+import atoll.core.ProcessId;
 import atoll.core.ProjectId;
 import atoll.core.RunId;
 import atoll.core.SandboxId;
 import atoll.core.Scope;
 import atoll.core.execution.ExecutionQuery;
 import atoll.core.execution.ExecutionRecord;
+import atoll.core.process.ProcessQuery;
+import atoll.core.process.ProcessRecord;
 import atoll.core.sandbox.Context;
 import atoll.core.sandbox.EndReason;
+import atoll.core.sandbox.MainProcess;
 import atoll.core.sandbox.Sandbox;
 import atoll.core.sandbox.SandboxQuery;
 import atoll.core.sandbox.SandboxState;
@@ -25,6 +29,8 @@ import atoll.core.store.IdempotencyClaim;
 import atoll.core.store.Store;
 import atoll.core.store.StoredKey;
 import atoll.core.template.Limits;
+import atoll.core.usage.UsageQuery;
+import atoll.core.usage.UsageSample;
 import java.nio.file.Path;
 import java.sql.Connection;
 import java.sql.DriverManager;
@@ -35,10 +41,9 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.OptionalInt;
 import java.util.concurrent.ArrayBlockingQueue;
 import java.util.concurrent.BlockingQueue;
-import java.util.concurrent.ConcurrentHashMap;
-import java.util.concurrent.atomic.AtomicLong;
 import java.util.stream.Collectors;
 import java.util.stream.Stream;
 import org.flywaydb.core.Flyway;
@@ -50,14 +55,10 @@ public final class SqlStore implements Store {
 
     private final Writer writer;
     private final BlockingQueue<Sql> readers = new ArrayBlockingQueue<>(READERS);
-    /** Execution rows that wait to be written, the newest of each; reads look here first. */
-    private final Map<ExecutionId, Pending> pending = new ConcurrentHashMap<>();
-
-    private final AtomicLong serials = new AtomicLong();
+    private final PendingRows<ExecutionId, ExecutionRecord> executionsPending;
+    private final PendingRows<ProcessId, ProcessRecord> processesPending;
     /** Used by the writer only. */
     private long lastEvent;
-
-    private record Pending(ExecutionRecord record, long serial) {}
 
     private interface Connecting {
         Connection connect() throws SQLException;
@@ -65,6 +66,8 @@ public final class SqlStore implements Store {
 
     private SqlStore(Dialect dialect, Connecting connecting) throws SQLException {
         writer = new Writer(dialect, new Sql(connecting.connect()));
+        executionsPending = new PendingRows<>(writer, ExecutionRows::save);
+        processesPending = new PendingRows<>(writer, ProcessRows::save);
         for (int i = 0; i < READERS; i++) {
             readers.add(new Sql(connecting.connect()));
         }
@@ -202,8 +205,8 @@ public final class SqlStore implements Store {
     private static void insert(Sql sql, Sandbox s) throws SQLException {
         sql.update(
                 "insert into sandboxes (sandbox_id, project_id, template, state, memory_bytes, cpu_millis,"
-                        + " disk_bytes, max_processes, max_open_files, labels, box_id, run_id, created_at)"
-                        + " values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                        + " disk_bytes, max_processes, max_open_files, labels, box_id, run_id, main_process_id,"
+                        + " main_ends_sandbox, created_at) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 s.id(),
                 s.project(),
                 s.template(),
@@ -216,6 +219,8 @@ public final class SqlStore implements Store {
                 Json.ofMap(s.labels()),
                 s.box(),
                 s.run(),
+                s.main().map(MainProcess::id),
+                s.main().map(MainProcess::endsSandbox).orElse(false),
                 s.createdAt());
         insertLabels(sql, s);
         sql.update(
@@ -243,14 +248,15 @@ public final class SqlStore implements Store {
     private static int update(Sql sql, Sandbox s) throws SQLException {
         Optional<Sandbox.End> end = s.end();
         int updated = sql.update(
-                "update sandboxes set state = ?, box_id = ?, run_id = ?, ended_at = ?, end_reason = ?, end_detail = ?"
-                        + " where sandbox_id = ? and state <> 'ENDED'",
+                "update sandboxes set state = ?, box_id = ?, run_id = ?, ended_at = ?, end_reason = ?, end_detail = ?,"
+                        + " exit_code = ? where sandbox_id = ? and state <> 'ENDED'",
                 s.state().name(),
                 s.box(),
                 s.run(),
                 end.map(Sandbox.End::at),
                 end.map(how -> how.reason().name()),
                 end.map(Sandbox.End::detail),
+                end.map(Sandbox.End::exitCode).orElse(OptionalInt.empty()),
                 s.id());
         if (end.isPresent() && updated > 0) {
             updated += sql.update(
@@ -296,11 +302,15 @@ public final class SqlStore implements Store {
     }
 
     private static Sandbox sandbox(Row row) throws SQLException {
+        boolean mainEnds = row.flag("main_ends_sandbox");
         Optional<Instant> endedAt = row.optionalTime("ended_at");
         Optional<Sandbox.End> end = endedAt.isEmpty()
                 ? Optional.empty()
                 : Optional.of(new Sandbox.End(
-                        EndReason.valueOf(row.text("end_reason")), row.text("end_detail"), endedAt.get()));
+                        EndReason.valueOf(row.text("end_reason")),
+                        row.text("end_detail"),
+                        endedAt.get(),
+                        row.optionalInt("exit_code")));
         return new Sandbox(
                 SandboxId.parse(row.text("sandbox_id")),
                 new ProjectId(row.text("project_id")),
@@ -315,6 +325,7 @@ public final class SqlStore implements Store {
                 Json.toMap(row.text("labels")),
                 BoxId.parse(row.text("box_id")),
                 RunId.parse(row.text("run_id")),
+                row.optionalText("main_process_id").map(id -> new MainProcess(ProcessId.parse(id), mainEnds)),
                 row.time("created_at"),
                 end);
     }
@@ -348,19 +359,26 @@ public final class SqlStore implements Store {
 
     private static int insert(Sql sql, Context context) throws SQLException {
         return sql.update(
-                "insert into contexts (context_id, project_id, sandbox_id, language, is_default, created_at)"
-                        + " values (?, ?, ?, ?, ?, ?)",
+                "insert into contexts (context_id, project_id, sandbox_id, language, is_default, cwd, env, created_at)"
+                        + " values (?, ?, ?, ?, ?, ?, ?, ?)",
                 context.id(),
                 context.project(),
                 context.sandboxId(),
                 context.language(),
                 context.isDefault(),
+                context.cwd(),
+                Json.ofMap(context.env()),
                 context.createdAt());
     }
 
     @Override
     public void insertContextLater(Context context) {
         later(sql -> insert(sql, context));
+    }
+
+    @Override
+    public void closeContextLater(ContextId id, Instant at) {
+        later(sql -> sql.update("update contexts set closed_at = ? where context_id = ?", at, id));
     }
 
     @Override
@@ -372,31 +390,21 @@ public final class SqlStore implements Store {
                         SandboxId.parse(row.text("sandbox_id")),
                         Language.parse(row.text("language")),
                         row.flag("is_default"),
+                        row.text("cwd"),
+                        Json.toMap(row.text("env")),
                         row.time("created_at")),
-                "select * from contexts where sandbox_id = ? order by created_at, context_id",
+                "select * from contexts where sandbox_id = ? and closed_at is null order by created_at, context_id",
                 id));
     }
 
     @Override
     public void saveExecutionLater(ExecutionRecord execution, Runnable whenDurable) {
-        long serial = serials.incrementAndGet();
-        pending.put(execution.id(), new Pending(execution, serial));
-        // A record that a newer one replaced before it was written is not written at all.
-        writer.writeLater(sql -> isOlder(execution.id(), serial) || ExecutionRows.save(sql, execution) > 0, () -> {
-            pending.computeIfPresent(execution.id(), (_, newest) -> newest.serial() == serial ? null : newest);
-            whenDurable.run();
-        });
-    }
-
-    private boolean isOlder(ExecutionId id, long serial) {
-        Pending newest = pending.get(id);
-        return newest != null && newest.serial() > serial;
+        executionsPending.saveLater(execution.id(), execution, whenDurable);
     }
 
     @Override
     public Optional<ExecutionRecord> execution(ExecutionId id) {
-        Pending waiting = pending.get(id);
-        return waiting != null ? Optional.of(waiting.record()) : read(sql -> ExecutionRows.find(sql, id));
+        return executionsPending.find(id, () -> read(sql -> ExecutionRows.find(sql, id)));
     }
 
     @Override
@@ -413,6 +421,62 @@ public final class SqlStore implements Store {
     @Override
     public List<ExecutionRecord> runningExecutions() {
         return readAll(sql -> ExecutionRows.running(sql));
+    }
+
+    @Override
+    public void saveProcessLater(ProcessRecord process, Runnable whenDurable) {
+        processesPending.saveLater(process.id(), process, whenDurable);
+    }
+
+    @Override
+    public void removeProcessLater(ProcessId id) {
+        processesPending.removeLater(id, sql -> ProcessRows.remove(sql, id));
+    }
+
+    @Override
+    public Optional<ProcessRecord> process(ProcessId id) {
+        return processesPending.find(id, () -> read(sql -> ProcessRows.find(sql, id)));
+    }
+
+    @Override
+    public Page<ProcessRecord> processes(ProjectId project, ProcessQuery query) {
+        Select select = new Select("processes", "process_id", "*").where("project_id = ?", project);
+        query.sandboxId().ifPresent(sandbox -> select.where("sandbox_id = ?", sandbox));
+        query.running().ifPresent(running -> select.where("running = ?", running));
+        query.labels()
+                .forEach((name, value) -> select.where(
+                        "process_id in (select process_id from process_labels where project_id = ? and name = ?"
+                                + " and value = ?)",
+                        project,
+                        name,
+                        value));
+        return readAll(sql ->
+                select.page(sql, query.page(), ProcessRows::map, p -> new Cursor(p.createdAt(), p.id().toString())));
+    }
+
+    @Override
+    public List<ProcessRecord> runningProcesses() {
+        return readAll(sql -> ProcessRows.running(sql));
+    }
+
+    @Override
+    public void saveUsageLater(List<UsageSample> samples) {
+        later(sql -> UsageRows.insert(sql, samples));
+    }
+
+    @Override
+    public Page<UsageSample> usage(SandboxId sandbox, UsageQuery query) {
+        return readAll(sql -> UsageRows.page(sql, sandbox, query));
+    }
+
+    @Override
+    public List<ProcessId> removeProcesses(Instant oldest, long keep, int limit) {
+        return writer.write(sql -> ProcessRows.removeEnded(sql, oldest, keep, limit));
+    }
+
+    @Override
+    public int removeUsage(Instant oldest) {
+        return writer.write(sql -> sql.update("delete from usage_samples where at < ?", oldest));
     }
 
     @Override

@@ -39,13 +39,10 @@ public record CodeExecRequest(
     /** Longer code is refused; the node takes no more. */
     public static final int MAX_CODE_BYTES = 16 * 1024 * 1024;
 
-    private static final int MAX_ENV = 256;
-    private static final int MAX_ENV_CHARS = 256 * 1024;
-
     public CodeExecRequest {
-        env = Map.copyOf(env);
+        env = Variables.check(Map.copyOf(env));
         labels = Labels.check(Map.copyOf(labels));
-        long bytes = codeBytes(code);
+        long bytes = Variables.utf8Bytes(code);
         if (bytes > MAX_CODE_BYTES) {
             throw new AtollException(
                     ErrorCode.REQUEST_TOO_LARGE,
@@ -54,7 +51,6 @@ public record CodeExecRequest(
                     "Put large data into a file of the sandbox and read it from there.");
         }
         timeout.ifPresent(CodeExecRequest::checkTimeout);
-        checkEnv(env);
         idempotencyKey.ifPresent(OnceByKey::check);
         if (sandboxId.isPresent() && template.isPresent()) {
             throw AtollException.invalid(
@@ -158,47 +154,11 @@ public record CodeExecRequest(
                 code, template, language, sandboxId, contextId, timeout, env, limits, labels, Optional.of(key));
     }
 
-    /** How long the code is in UTF-8. */
-    static long codeBytes(String code) {
-        long bytes = code.length();
-        for (int i = 0; i < code.length(); i++) {
-            char c = code.charAt(i);
-            // Each half of a surrogate pair counts for two of its four bytes.
-            bytes += c < 0x80 ? 0 : c < 0x800 || Character.isSurrogate(c) ? 1 : 2;
-        }
-        return bytes;
-    }
-
     private static void checkTimeout(Duration timeout) {
         if (timeout.compareTo(Duration.ofMillis(1)) < 0) {
             throw AtollException.invalid(
                     "timeout: " + timeout.toNanos() / 1e9 + " s (expected: at least 0.001 s)",
                     "Give a longer timeout, or leave it out for the template's.");
-        }
-    }
-
-    private static void checkEnv(Map<String, String> env) {
-        long chars = 0;
-        for (Map.Entry<String, String> variable : env.entrySet()) {
-            String name = variable.getKey();
-            if (name.isEmpty() || name.indexOf('=') >= 0 || name.indexOf('\0') >= 0) {
-                throw AtollException.invalid(
-                        "env: a variable's name is empty or holds '=' or NUL (expected: a name like LANG)",
-                        "Correct the name.");
-            }
-            if (variable.getValue().indexOf('\0') >= 0) {
-                throw AtollException.invalid(
-                        "env: the value of " + name + " holds NUL (expected: text without it)", "Take it out.");
-            }
-            chars += (long) name.length() + variable.getValue().length();
-        }
-        if (env.size() > MAX_ENV || chars > MAX_ENV_CHARS) {
-            throw new AtollException(
-                    ErrorCode.REQUEST_TOO_LARGE,
-                    "env: " + env.size() + " variables of " + chars + " characters (expected: at most " + MAX_ENV
-                            + " of " + MAX_ENV_CHARS + ")",
-                    "",
-                    "Put large values into a file of the sandbox.");
         }
     }
 }

@@ -3,6 +3,7 @@ package atoll.core.execution;
 import atoll.core.AtollException;
 import atoll.core.BoxId;
 import atoll.core.Caller;
+import atoll.core.ContextId;
 import atoll.core.ErrorCode;
 import atoll.core.ExecutionId;
 import atoll.core.Language;
@@ -35,6 +36,7 @@ import java.util.Optional;
 import java.util.TreeMap;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.Executor;
+import java.util.concurrent.atomic.AtomicLong;
 import org.jspecify.annotations.Nullable;
 
 /** Runs code, keeps its record, and follows what an earlier life of the server left running. */
@@ -52,10 +54,12 @@ public final class ExecutionService implements CodeExecution, Executions {
     private final InstantSource clock;
     private final Metrics metrics;
     private final Executor background;
-    private final Forgetter forgetter;
+    private final Forgetter<ExecutionId> forgetter;
 
     /** Those that this server follows. */
-    private final Map<ExecutionId, RunningExecution> running = new ConcurrentHashMap<>();
+    private final Map<ExecutionId, Following> following = new ConcurrentHashMap<>();
+
+    private final AtomicLong begun = new AtomicLong();
 
     private final OnceByKey once = new OnceByKey();
 
@@ -76,7 +80,7 @@ public final class ExecutionService implements CodeExecution, Executions {
         this.clock = clock;
         this.metrics = metrics;
         this.background = background;
-        this.forgetter = new Forgetter(node, background);
+        this.forgetter = new Forgetter<>(node::forgetExecutions, background);
     }
 
     @Override
@@ -138,7 +142,7 @@ public final class ExecutionService implements CodeExecution, Executions {
                 context.id(),
                 context.language(),
                 recordedCode(request.code()),
-                CodeExecRequest.codeBytes(request.code()),
+                Variables.utf8Bytes(request.code()),
                 clock.instant(),
                 Optional.empty());
         store.saveExecutionLater(record, () -> {});
@@ -159,15 +163,9 @@ public final class ExecutionService implements CodeExecution, Executions {
             @Nullable LiveSandbox sandbox,
             @Nullable Context context,
             @Nullable ExecutionSpec spec) {
-        RunningExecution execution = new RunningExecution(
-                record.id(),
-                record.sandboxId(),
-                record.contextId(),
-                new Following(record, box, sandbox, context, spec),
-                node,
-                background);
-        running.put(record.id(), execution);
-        return execution;
+        Following source = new Following(record, box, sandbox, context, spec, begun.incrementAndGet());
+        following.put(record.id(), source);
+        return new RunningExecution(record.id(), record.sandboxId(), record.contextId(), source, node, background);
     }
 
     private void checkTimeout(CodeExecRequest request) {
@@ -224,6 +222,19 @@ public final class ExecutionService implements CodeExecution, Executions {
         }
     }
 
+    @Override
+    public Optional<ExecutionId> interruptContext(Caller caller, SandboxId sandboxId, ContextId contextId) {
+        LiveSandbox sandbox = sandboxes.requireRunning(caller, sandboxId);
+        Context context = sandboxes.context(sandbox, contextId, Optional.empty());
+        // A context runs one after another: the oldest is the one that runs.
+        Optional<Following> current = following.values().stream()
+                .filter(one -> one.record.contextId().equals(context.id()))
+                .min(Comparator.comparing((Following one) -> one.record.createdAt())
+                        .thenComparingLong(one -> one.number));
+        current.ifPresent(one -> interrupt(sandbox.box(), one.record.id()));
+        return current.map(one -> one.record.id());
+    }
+
     private void interrupt(BoxId box, ExecutionId id) {
         try {
             node.interrupt(box, id);
@@ -269,7 +280,7 @@ public final class ExecutionService implements CodeExecution, Executions {
 
     /** Executions that this server follows at the moment. */
     public int runningNow() {
-        return running.size();
+        return following.size();
     }
 
     /**
@@ -281,12 +292,12 @@ public final class ExecutionService implements CodeExecution, Executions {
         Map<ExecutionId, NodeExecution> onNode = new TreeMap<>(Comparator.comparing(ExecutionId::uuid));
         for (NodeExecution execution : held) {
             onNode.put(execution.id(), execution);
-            if (!running.containsKey(execution.id())) {
+            if (!following.containsKey(execution.id())) {
                 takeOver(execution);
             }
         }
         for (ExecutionRecord record : store.runningExecutions()) {
-            if (!onNode.containsKey(record.id()) && !running.containsKey(record.id())) {
+            if (!onNode.containsKey(record.id()) && !following.containsKey(record.id())) {
                 giveUp(record);
             }
         }
@@ -297,7 +308,7 @@ public final class ExecutionService implements CodeExecution, Executions {
         Optional<ExecutionOutcome> recorded = known.flatMap(ExecutionRecord::outcome);
         if (recorded.isPresent()) {
             if (!execution.running()) {
-                forgetter.forget(execution.id(), recorded.get());
+                forget(execution.id(), recorded.get());
             }
             return;
         }
@@ -306,8 +317,8 @@ public final class ExecutionService implements CodeExecution, Executions {
             // Of a sandbox that nobody knows: it goes with its box.
             return;
         }
-        RunningExecution following = follow(record.get(), execution.box(), null, null, null);
-        background.execute(following::finishAlone);
+        RunningExecution alone = follow(record.get(), execution.box(), null, null, null);
+        background.execute(alone::finishAlone);
     }
 
     /** The record of an execution whose first row was lost with the server. */
@@ -363,12 +374,17 @@ public final class ExecutionService implements CodeExecution, Executions {
                 record.codeBytes(),
                 record.createdAt(),
                 Optional.of(recorded));
-        store.saveExecutionLater(finished, () -> forgetter.forget(record.id(), recorded));
+        store.saveExecutionLater(finished, () -> forget(record.id(), recorded));
         metrics.executionEnded(
                 record.language(),
                 outcome.exitReason(),
                 outcome.duration(),
                 outcome.stdout().totalBytes() + outcome.stderr().totalBytes());
+    }
+
+    /** Its output stays readable: on the node, or here where the record has all of it. */
+    private void forget(ExecutionId id, ExecutionOutcome recorded) {
+        forgetter.forget(id, WholeRecord.of(recorded).isEmpty());
     }
 
     /** How an execution ended whose box can't be asked any more. */
@@ -395,6 +411,9 @@ public final class ExecutionService implements CodeExecution, Executions {
         /** Null for one that an earlier server started. */
         private final @Nullable ExecutionSpec spec;
 
+        /** Grows from one to the next. */
+        private final long number;
+
         private boolean contextReopened;
 
         Following(
@@ -402,12 +421,14 @@ public final class ExecutionService implements CodeExecution, Executions {
                 BoxId box,
                 @Nullable LiveSandbox sandbox,
                 @Nullable Context context,
-                @Nullable ExecutionSpec spec) {
+                @Nullable ExecutionSpec spec,
+                long number) {
             this.record = record;
             this.box = box;
             this.sandbox = sandbox;
             this.context = context;
             this.spec = spec;
+            this.number = number;
         }
 
         @Override
@@ -469,12 +490,12 @@ public final class ExecutionService implements CodeExecution, Executions {
         @Override
         public void ended(ExecutionOutcome outcome) {
             save(record, outcome);
-            running.remove(record.id());
+            following.remove(record.id());
         }
 
         @Override
         public void abandoned() {
-            running.remove(record.id());
+            following.remove(record.id());
         }
     }
 

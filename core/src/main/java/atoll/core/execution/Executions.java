@@ -1,8 +1,11 @@
 package atoll.core.execution;
 
 import atoll.core.Caller;
+import atoll.core.ContextId;
 import atoll.core.ExecutionId;
 import atoll.core.Page;
+import atoll.core.SandboxId;
+import java.util.Optional;
 
 /** Executions that run or ran. */
 public interface Executions {
@@ -16,6 +19,9 @@ public interface Executions {
 
     /** Interrupts it as Ctrl-C would; nothing happens if it has ended. */
     void interrupt(Caller caller, ExecutionId id);
+
+    /** Interrupts what runs in a context, as Ctrl-C would, and returns its id; what waits there then runs. Empty if nothing ran. */
+    Optional<ExecutionId> interruptContext(Caller caller, SandboxId sandbox, ContextId context);
 
     /** The raw bytes of one stream from {@code offset} on; with {@code follow}, to the end of an execution that still runs. */
     OutputReader read(Caller caller, ExecutionId id, StandardStream stream, long offset, boolean follow);

@@ -1,40 +1,42 @@
 package atoll.core.execution;
 
 import atoll.core.AtollException;
-import atoll.core.ExecutionId;
-import atoll.core.node.Node;
 import com.google.errorprone.annotations.concurrent.GuardedBy;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.Executor;
+import java.util.function.BiConsumer;
 
-/** Tells the node which executions are on record here, many at a time. What is lost here is told again by the next reconciliation. */
-final class Forgetter {
+/**
+ * Tells the node which executions or processes are on record here, many at a time. What is lost here is told again by the next
+ * reconciliation.
+ */
+public final class Forgetter<T> {
     private static final int MOST_AT_ONCE = 1000;
 
-    private final Node node;
+    private final BiConsumer<List<T>, Boolean> node;
     private final Executor background;
 
     private final Object lock = new Object();
 
     /** Those whose output the node is to keep. */
     @GuardedBy("lock")
-    private List<ExecutionId> keeping = new ArrayList<>();
+    private List<T> keeping = new ArrayList<>();
 
     @GuardedBy("lock")
-    private List<ExecutionId> dropping = new ArrayList<>();
+    private List<T> dropping = new ArrayList<>();
 
     @GuardedBy("lock")
     private boolean telling;
 
-    Forgetter(Node node, Executor background) {
+    /** {@code node} takes ids, and whether their output is to be kept. */
+    public Forgetter(BiConsumer<List<T>, Boolean> node, Executor background) {
         this.node = node;
         this.background = background;
     }
 
-    /** Its output stays readable: on the node, or here where the record has all of it. */
-    void forget(ExecutionId id, ExecutionOutcome recorded) {
-        boolean keep = WholeRecord.of(recorded).isEmpty();
+    /** It is on record; with {@code keep} its output stays on the node. */
+    public void forget(T id, boolean keep) {
         synchronized (lock) {
             (keep ? keeping : dropping).add(id);
             if (telling) {
@@ -47,8 +49,8 @@ final class Forgetter {
 
     private void tell() {
         while (true) {
-            List<ExecutionId> keep;
-            List<ExecutionId> drop;
+            List<T> keep;
+            List<T> drop;
             synchronized (lock) {
                 keep = first(keeping);
                 keeping = without(keep.size(), keeping);
@@ -71,23 +73,23 @@ final class Forgetter {
         }
     }
 
-    private static List<ExecutionId> first(List<ExecutionId> ids) {
+    private static <T> List<T> first(List<T> ids) {
         return List.copyOf(ids.subList(0, Math.min(ids.size(), MOST_AT_ONCE)));
     }
 
-    private static List<ExecutionId> without(int count, List<ExecutionId> ids) {
+    private static <T> List<T> without(int count, List<T> ids) {
         return new ArrayList<>(ids.subList(count, ids.size()));
     }
 
-    private void tell(List<ExecutionId> ids, boolean keep) {
+    private void tell(List<T> ids, boolean keep) {
         if (ids.isEmpty()) {
             return;
         }
         try {
-            node.forgetExecutions(ids, keep);
+            node.accept(ids, keep);
         } catch (AtollException e) {
             System.getLogger(Forgetter.class.getName())
-                    .log(System.Logger.Level.DEBUG, "the node keeps executions for now: " + e.getMessage());
+                    .log(System.Logger.Level.DEBUG, "the node keeps for now what is on record: " + e.getMessage());
         }
     }
 }

@@ -5,6 +5,7 @@ import atoll.core.ContextId;
 import atoll.core.ErrorCode;
 import atoll.core.ExecutionId;
 import atoll.core.SandboxId;
+import atoll.core.node.EventFollower;
 import atoll.core.node.NodeEvent;
 import atoll.core.node.NodeStream;
 import atoll.core.node.PatientNode;
@@ -55,7 +56,6 @@ final class RunningExecution implements ExecutionHandle {
     private final SandboxId sandbox;
     private final ContextId context;
     private final Source source;
-    private final PatientNode node;
     private final Executor background;
 
     /** Held by whoever takes the next event. */
@@ -65,10 +65,7 @@ final class RunningExecution implements ExecutionHandle {
     private final Transcript transcript = new Transcript();
 
     @GuardedBy("reading")
-    private long lastSeq;
-
-    @GuardedBy("reading")
-    private @Nullable NodeStream<NodeEvent> stream;
+    private final EventFollower events;
 
     @GuardedBy("reading")
     private @Nullable ExecutionOutcome outcome;
@@ -87,18 +84,16 @@ final class RunningExecution implements ExecutionHandle {
         this.sandbox = sandbox;
         this.context = context;
         this.source = source;
-        this.node = node;
         this.background = background;
+        this.events =
+                new EventFollower("execution " + id, node, 0, seq -> seq == 0 ? source.open() : source.openAfter(seq));
     }
 
     /** Asks the node, so that the execution is under way before anyone reads from it. */
     void begin() {
         reading.lock();
         try {
-            stream = source.open();
-        } catch (AtollException e) {
-            // The first read tries again, and tells the caller if that fails too.
-            stream = null;
+            events.begin();
         } finally {
             reading.unlock();
         }
@@ -163,10 +158,6 @@ final class RunningExecution implements ExecutionHandle {
 
     @GuardedBy("reading")
     private Optional<ExecutionUpdate> take(NodeEvent event) {
-        if (event.seq() <= lastSeq && !(event instanceof NodeEvent.Finished)) {
-            return Optional.empty();
-        }
-        lastSeq = event.seq();
         return switch (event) {
             case NodeEvent.Started _ -> Optional.empty();
             case NodeEvent.Output output -> {
@@ -184,8 +175,6 @@ final class RunningExecution implements ExecutionHandle {
             case NodeEvent.Finished finished -> {
                 outcome = transcript.finish(id, sandbox, context, finished.finish());
                 over = true;
-                // It ends by itself after its last event; to cancel it would cost a frame each way.
-                stream = null;
                 source.ended(outcome);
                 yield Optional.of(new ExecutionUpdate.Finished(outcome));
             }
@@ -195,40 +184,19 @@ final class RunningExecution implements ExecutionHandle {
     /** The next event, over as many streams as it takes. */
     @GuardedBy("reading")
     private NodeEvent event() throws InterruptedException {
-        long start = System.nanoTime();
-        for (int tries = 0; ; tries++) {
+        while (true) {
             try {
-                NodeStream<NodeEvent> open = stream;
-                if (open == null) {
-                    open = lastSeq == 0 ? source.open() : source.openAfter(lastSeq);
-                    stream = open;
-                }
-                Optional<NodeEvent> event = open.next();
-                if (event.isPresent()) {
-                    return event.get();
-                }
-                // Ended without its last event: the engine went away politely.
-                closeStream();
+                return events.next().orElseThrow();
             } catch (AtollException e) {
-                closeStream();
-                if (e.code() != ErrorCode.NODE_UNAVAILABLE) {
-                    if (lastSeq == 0 && source.repaired(e)) {
-                        continue;
-                    }
-                    return broken(e);
+                if (e.code() == ErrorCode.NODE_UNAVAILABLE) {
+                    // Its end is not known, and it may well go on: no outcome is recorded, the next start takes it up
+                    // again.
+                    throw e;
                 }
-            }
-            if (!node.pause(tries, start)) {
-                if (Thread.interrupted()) {
-                    throw new InterruptedException();
+                if (events.lastSeq() == 0 && source.repaired(e)) {
+                    continue;
                 }
-                // Its end is not known, and it may well go on: no outcome is recorded, the next start takes it up
-                // again.
-                throw new AtollException(
-                        ErrorCode.NODE_UNAVAILABLE,
-                        "execution " + id + " could not be followed: the node has been away for too long",
-                        "The engine does not answer.",
-                        "Ask for the execution again later; `./atoll doctor` checks the machine.");
+                return broken(e);
             }
         }
     }
@@ -236,19 +204,11 @@ final class RunningExecution implements ExecutionHandle {
     @GuardedBy("reading")
     private NodeEvent broken(AtollException e) {
         try {
-            return new NodeEvent.Finished(lastSeq + 1, source.broken(e, lastSeq > 0));
+            return new NodeEvent.Finished(events.lastSeq() + 1, source.broken(e, events.lastSeq() > 0));
         } catch (AtollException toCaller) {
             over = true;
             source.abandoned();
             throw toCaller;
-        }
-    }
-
-    @GuardedBy("reading")
-    private void closeStream() {
-        if (stream != null) {
-            stream.close();
-            stream = null;
         }
     }
 
@@ -284,7 +244,7 @@ final class RunningExecution implements ExecutionHandle {
         } finally {
             reading.lock();
             try {
-                closeStream();
+                events.close();
             } finally {
                 reading.unlock();
             }

@@ -1,6 +1,7 @@
 package atoll.core.node;
 
 import atoll.core.BoxId;
+import atoll.core.ContextId;
 import atoll.core.ExecutionId;
 import atoll.core.execution.OutputReader;
 import atoll.core.execution.StandardStream;
@@ -42,7 +43,15 @@ public interface Node extends AutoCloseable {
     /** First every box as it is, then each change. */
     NodeStream<Box> watchBoxes();
 
-    void openContext(BoxId id, ContextSpec spec);
+    NodeContext openContext(BoxId id, ContextSpec spec);
+
+    /** Starts its interpreter afresh; what runs in it ends. */
+    NodeContext restartContext(BoxId id, ContextId context);
+
+    /** No error if it is not there. */
+    void closeContext(BoxId id, ContextId context);
+
+    List<NodeContext> contexts(BoxId id);
 
     /**
      * Starts the execution, or follows it from its first event on if it exists. It is sure to be under way once an event has come:
@@ -61,6 +70,11 @@ public interface Node extends AutoCloseable {
 
     /** These are on record here. With {@code keepSpool} their output stays readable until they are forgotten without it. */
     void forgetExecutions(List<ExecutionId> ids, boolean keepSpool);
+
+    NodeProcesses processes();
+
+    /** What every live box uses at this moment. */
+    List<BoxUsage> sampleUsage();
 
     @Override
     void close();

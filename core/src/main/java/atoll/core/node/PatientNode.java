@@ -2,6 +2,7 @@ package atoll.core.node;
 
 import atoll.core.AtollException;
 import atoll.core.BoxId;
+import atoll.core.ContextId;
 import atoll.core.ErrorCode;
 import atoll.core.ExecutionId;
 import atoll.core.execution.OutputReader;
@@ -30,9 +31,12 @@ public final class PatientNode implements Node {
 
     private volatile boolean replaced;
 
+    private final PatientProcesses processes;
+
     public PatientNode(Node node, Duration patience) {
         this.node = node;
         this.patience = patience;
+        this.processes = new PatientProcesses(this, node.processes());
     }
 
     /** Whether a newer server owns the node. */
@@ -45,11 +49,15 @@ public final class PatientNode implements Node {
         if (refusal.code() == ErrorCode.CONFLICT && claimed > 0) {
             NodeInfo info = info();
             assert info.claimedEpoch() >= 0;
-            check();
         }
+        requireOwned();
     }
 
-    private void check() {
+    /**
+     * Fails if a newer server is known to own the node. Whoever stops trying asks this first: the node may have gone, for this server,
+     * while it was being tried, and another call noticed why.
+     */
+    public void requireOwned() {
         if (replaced) {
             throw new AtollException(
                     ErrorCode.NODE_UNAVAILABLE,
@@ -75,22 +83,33 @@ public final class PatientNode implements Node {
         return true;
     }
 
-    private <T> T patiently(Supplier<T> call) {
+    <T> T patiently(Supplier<T> call) {
         long start = System.nanoTime();
         for (int tries = 0; ; tries++) {
-            check();
+            requireOwned();
             try {
                 return call.get();
             } catch (AtollException e) {
-                requireOwned(e);
-                if (e.code() != ErrorCode.NODE_UNAVAILABLE || !pause(tries, start)) {
-                    throw e;
+                AtollException why = explained(e);
+                if (why.code() != ErrorCode.NODE_UNAVAILABLE || !pause(tries, start)) {
+                    requireOwned();
+                    throw why;
                 }
             }
         }
     }
 
-    private void patiently(Runnable call) {
+    /** Why the node refused, or that it went away while it was asked. */
+    private AtollException explained(AtollException refusal) {
+        try {
+            requireOwned(refusal);
+            return refusal;
+        } catch (AtollException better) {
+            return better;
+        }
+    }
+
+    void patiently(Runnable call) {
         boolean done = patiently(() -> {
             call.run();
             return true;
@@ -114,7 +133,7 @@ public final class PatientNode implements Node {
         } catch (AtollException e) {
             if (e.code() == ErrorCode.CONFLICT) {
                 replaced = true;
-                check();
+                requireOwned();
             }
             throw e;
         }
@@ -158,24 +177,39 @@ public final class PatientNode implements Node {
 
     @Override
     public NodeStream<Box> watchBoxes() {
-        check();
+        requireOwned();
         return node.watchBoxes();
     }
 
     @Override
-    public void openContext(BoxId id, ContextSpec spec) {
-        patiently(() -> node.openContext(id, spec));
+    public NodeContext openContext(BoxId id, ContextSpec spec) {
+        return patiently(() -> node.openContext(id, spec));
+    }
+
+    @Override
+    public NodeContext restartContext(BoxId id, ContextId context) {
+        return patiently(() -> node.restartContext(id, context));
+    }
+
+    @Override
+    public void closeContext(BoxId id, ContextId context) {
+        patiently(() -> node.closeContext(id, context));
+    }
+
+    @Override
+    public List<NodeContext> contexts(BoxId id) {
+        return patiently(() -> node.contexts(id));
     }
 
     @Override
     public NodeStream<NodeEvent> execute(BoxId box, ExecutionSpec spec) {
-        check();
+        requireOwned();
         return node.execute(box, spec);
     }
 
     @Override
     public NodeStream<NodeEvent> attach(BoxId box, ExecutionId id, long afterSeq) {
-        check();
+        requireOwned();
         return node.attach(box, id, afterSeq);
     }
 
@@ -191,13 +225,25 @@ public final class PatientNode implements Node {
 
     @Override
     public OutputReader readOutput(BoxId box, ExecutionId id, StandardStream stream, long offset, boolean follow) {
-        check();
+        requireOwned();
         return node.readOutput(box, id, stream, offset, follow);
     }
 
     @Override
     public void forgetExecutions(List<ExecutionId> ids, boolean keepSpool) {
         patiently(() -> node.forgetExecutions(ids, keepSpool));
+    }
+
+    @Override
+    public NodeProcesses processes() {
+        return processes;
+    }
+
+    /** At once: a sample that comes late is worth nothing. */
+    @Override
+    public List<BoxUsage> sampleUsage() {
+        requireOwned();
+        return node.sampleUsage();
     }
 
     @Override

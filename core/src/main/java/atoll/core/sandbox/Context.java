@@ -5,11 +5,14 @@ import atoll.core.Language;
 import atoll.core.ProjectId;
 import atoll.core.SandboxId;
 import java.time.Instant;
+import java.util.Map;
 
 /**
  * A stateful interpreter in a sandbox.
  *
  * @param isDefault whether calls that name only its language go to it
+ * @param cwd where it was started; empty: the template's
+ * @param env that it was started with, beside the sandbox's
  */
 public record Context(
         ContextId id,
@@ -17,4 +20,21 @@ public record Context(
         SandboxId sandboxId,
         Language language,
         boolean isDefault,
-        Instant createdAt) {}
+        String cwd,
+        Map<String, String> env,
+        Instant createdAt) {
+    public Context {
+        env = Map.copyOf(env);
+    }
+
+    /** One that was opened without anything special. */
+    public Context(
+            ContextId id,
+            ProjectId project,
+            SandboxId sandboxId,
+            Language language,
+            boolean isDefault,
+            Instant createdAt) {
+        this(id, project, sandboxId, language, isDefault, "", Map.of(), createdAt);
+    }
+}

@@ -7,6 +7,8 @@ public enum EndReason {
     /** A caller deleted it. */
     DELETED,
     OUT_OF_MEMORY,
+    /** Its main process ended, and was to end it. */
+    MAIN_EXITED,
     /** Its inside broke down by itself. */
     CRASHED,
     START_FAILED,

@@ -26,6 +26,9 @@ public final class LiveSandbox {
     /** True from its first record until it was handed to its caller: only then does a missing box mean a lost one. */
     volatile boolean underConstruction;
 
+    /** True while its main process is being started: only after that does a missing one mean a lost one. */
+    volatile boolean mainPending;
+
     private volatile Sandbox sandbox;
 
     private final Object contextLock = new Object();
@@ -58,6 +61,10 @@ public final class LiveSandbox {
         return sandbox;
     }
 
+    public boolean mainPending() {
+        return mainPending;
+    }
+
     void becomes(Sandbox next) {
         sandbox = next;
     }
@@ -88,6 +95,16 @@ public final class LiveSandbox {
     void notOpened(Language language) {
         synchronized (contextLock) {
             defaults.remove(language);
+        }
+    }
+
+    /** It is no context of this sandbox any more; the next call that names its language only opens another. */
+    void remove(Context context) {
+        synchronized (contextLock) {
+            contexts.remove(context.id());
+            if (context.isDefault()) {
+                defaults.remove(context.language());
+            }
         }
     }
 }

@@ -8,12 +8,14 @@ import atoll.core.template.Limits;
 import java.time.Instant;
 import java.util.Map;
 import java.util.Optional;
+import java.util.OptionalInt;
 
 /**
  * What is on record of a sandbox, also after it ended.
  *
  * @param template id of the template it was made from
  * @param labels what its maker noted on it
+ * @param main the process that it was made for, if it was
  * @param end set when its state is {@link SandboxState#ENDED}
  */
 public record Sandbox(
@@ -25,6 +27,7 @@ public record Sandbox(
         Map<String, String> labels,
         BoxId box,
         RunId run,
+        Optional<MainProcess> main,
         Instant createdAt,
         Optional<End> end) {
     public Sandbox {
@@ -35,12 +38,32 @@ public record Sandbox(
         }
     }
 
+    /** Without a main process. */
+    public Sandbox(
+            SandboxId id,
+            ProjectId project,
+            String template,
+            SandboxState state,
+            Limits limits,
+            Map<String, String> labels,
+            BoxId box,
+            RunId run,
+            Instant createdAt,
+            Optional<End> end) {
+        this(id, project, template, state, limits, labels, box, run, Optional.empty(), createdAt, end);
+    }
+
     /**
      * How it ended.
      *
      * @param detail a sentence for people, with values
+     * @param exitCode of the main process whose end it was
      */
-    public record End(EndReason reason, String detail, Instant at) {}
+    public record End(EndReason reason, String detail, Instant at, OptionalInt exitCode) {
+        public End(EndReason reason, String detail, Instant at) {
+            this(reason, detail, at, OptionalInt.empty());
+        }
+    }
 
     /** This sandbox in its next state; fails for a step that is not legal. */
     public Sandbox running() {
@@ -49,7 +72,7 @@ public record Sandbox(
 
     /** This sandbox with other limits and labels. */
     public Sandbox revised(Limits newLimits, Map<String, String> newLabels) {
-        return new Sandbox(id, project, template, state, newLimits, newLabels, box, run, createdAt, end);
+        return new Sandbox(id, project, template, state, newLimits, newLabels, box, run, main, createdAt, end);
     }
 
     /** This sandbox, ended; fails if it has ended already. */
@@ -61,6 +84,6 @@ public record Sandbox(
         if (!state.mayBecome(next)) {
             throw new IllegalStateException("sandbox " + id + ": " + state + " cannot become " + next);
         }
-        return new Sandbox(id, project, template, next, limits, labels, box, run, createdAt, how);
+        return new Sandbox(id, project, template, next, limits, labels, box, run, main, createdAt, how);
     }
 }

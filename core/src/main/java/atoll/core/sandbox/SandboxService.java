@@ -8,6 +8,7 @@ import atoll.core.ErrorCode;
 import atoll.core.Language;
 import atoll.core.Metrics;
 import atoll.core.Page;
+import atoll.core.ProcessId;
 import atoll.core.ProjectId;
 import atoll.core.RunId;
 import atoll.core.SandboxId;
@@ -16,8 +17,10 @@ import atoll.core.node.Box;
 import atoll.core.node.BoxAssignment;
 import atoll.core.node.ContextSpec;
 import atoll.core.node.Node;
+import atoll.core.node.NodeContext;
 import atoll.core.pool.Pools;
 import atoll.core.pool.Taken;
+import atoll.core.process.StartProcess;
 import atoll.core.store.Event;
 import atoll.core.store.OnceByKey;
 import atoll.core.store.Store;
@@ -33,6 +36,7 @@ import java.util.Collection;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.OptionalInt;
 import java.util.TreeMap;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
@@ -54,6 +58,12 @@ public final class SandboxService implements Sandboxes {
     private static final int TAKE_TRIES = 3;
     private static final String OPERATION = "create_sandbox";
 
+    /** Starts the main process of a sandbox that is being made. */
+    @FunctionalInterface
+    public interface MainStarter {
+        void start(LiveSandbox sandbox, ProcessId id, StartProcess process);
+    }
+
     private final Store store;
     private final Node node;
     private final Pools pools;
@@ -63,6 +73,7 @@ public final class SandboxService implements Sandboxes {
     private final Executor background;
     private final LimitBounds bounds;
     private final IntSupplier maxPerProject;
+    private final MainStarter mainStarter;
     private final OnceByKey once = new OnceByKey();
     private final Map<SandboxId, LiveSandbox> live = new ConcurrentHashMap<>();
 
@@ -75,7 +86,8 @@ public final class SandboxService implements Sandboxes {
             Metrics metrics,
             Executor background,
             LimitBounds bounds,
-            IntSupplier maxPerProject) {
+            IntSupplier maxPerProject,
+            MainStarter mainStarter) {
         this.store = store;
         this.node = node;
         this.pools = pools;
@@ -85,6 +97,7 @@ public final class SandboxService implements Sandboxes {
         this.background = background;
         this.bounds = bounds;
         this.maxPerProject = maxPerProject;
+        this.mainStarter = mainStarter;
     }
 
     /** Reads what was live when the server stopped. */
@@ -104,9 +117,43 @@ public final class SandboxService implements Sandboxes {
         if (request.idempotencyKey().isPresent()) {
             return createOnce(caller, request, request.idempotencyKey().get(), template, chosen);
         }
-        LiveSandbox made = take(caller, template, request.limits(), request.env(), request.labels());
+        return make(caller, request, template, chosen, SandboxId.random(), TAKE_TRIES);
+    }
+
+    private Sandbox make(
+            Caller caller, CreateSandbox request, Template template, Language chosen, SandboxId id, int mostTries)
+            throws InterruptedException {
+        LiveSandbox made = take(
+                caller,
+                template,
+                request.limits(),
+                request.env(),
+                request.labels(),
+                request.main().map(main -> new MainProcess(ProcessId.random(), main.endsSandbox())),
+                id,
+                mostTries);
         open(made, template, chosen);
+        request.main().ifPresent(main -> startMain(made, main.process()));
         return made.sandbox();
+    }
+
+    /** A sandbox without the process that it is for is none: it ends, and its caller is told why. */
+    private void startMain(LiveSandbox made, StartProcess main) {
+        try {
+            mainStarter.start(made, made.sandbox().main().orElseThrow().id(), main);
+        } catch (RuntimeException e) {
+            undo(made, "Its main process could not be started: " + e.getMessage());
+            throw e;
+        } finally {
+            made.mainPending = false;
+        }
+    }
+
+    private void undo(LiveSandbox made, String why) {
+        Sandbox ended = end(made, EndReason.START_FAILED, why, OptionalInt.empty());
+        assert ended.end().isPresent();
+        CompletableFuture<Void> removed = removeBox(made.box());
+        assert removed != null;
     }
 
     private void open(LiveSandbox made, Template template, Language chosen) throws InterruptedException {
@@ -128,7 +175,10 @@ public final class SandboxService implements Sandboxes {
                             request.language(),
                             new TreeMap<>(request.env()),
                             new TreeMap<>(request.labels()),
-                            request.limits()),
+                            request.limits(),
+                            request.main()
+                                    .map(main -> List.of(
+                                            main.endsSandbox(), main.process().parts()))),
                     SandboxId.random().toString(),
                     clock.instant()));
             LiveSandbox alive = live.get(id);
@@ -136,9 +186,7 @@ public final class SandboxService implements Sandboxes {
             if (there.isPresent()) {
                 return there.get();
             }
-            LiveSandbox made = take(caller, template, request.limits(), request.env(), request.labels(), id, 1);
-            open(made, template, chosen);
-            return made.sandbox();
+            return make(caller, request, template, chosen, id, 1);
         }
     }
 
@@ -152,12 +200,6 @@ public final class SandboxService implements Sandboxes {
     public Page<Sandbox> list(Caller caller, SandboxQuery query) {
         caller.require(Scope.READ);
         return store.sandboxes(caller.project(), query);
-    }
-
-    @Override
-    public List<Context> contexts(Caller caller, SandboxId id) {
-        caller.require(Scope.READ);
-        return store.contexts(owned(caller, id).id());
     }
 
     @Override
@@ -249,7 +291,7 @@ public final class SandboxService implements Sandboxes {
         if (alive == null) {
             return sandbox;
         }
-        Sandbox ended = end(alive, EndReason.DELETED, "Deleted by key " + caller.key() + ".");
+        Sandbox ended = end(alive, EndReason.DELETED, "Deleted by key " + caller.key() + ".", OptionalInt.empty());
         CompletableFuture<Void> deletion = removeBox(sandbox.box());
         try {
             deletion.get(DELETE_WAIT_MILLIS, TimeUnit.MILLISECONDS);
@@ -307,7 +349,7 @@ public final class SandboxService implements Sandboxes {
     public LiveSandbox take(
             Caller caller, Template template, LimitChanges changes, Map<String, String> env, Map<String, String> labels)
             throws InterruptedException {
-        return take(caller, template, changes, env, labels, SandboxId.random(), TAKE_TRIES);
+        return take(caller, template, changes, env, labels, Optional.empty(), SandboxId.random(), TAKE_TRIES);
     }
 
     private LiveSandbox take(
@@ -316,6 +358,7 @@ public final class SandboxService implements Sandboxes {
             LimitChanges changes,
             Map<String, String> env,
             Map<String, String> labels,
+            Optional<MainProcess> main,
             SandboxId first,
             int mostTries)
             throws InterruptedException {
@@ -331,7 +374,7 @@ public final class SandboxService implements Sandboxes {
                     ? pools.take(template.id())
                     : pools.start(template.id(), limits);
             try {
-                LiveSandbox made = assign(id, caller, template, limits, taken.box(), env, labels);
+                LiveSandbox made = assign(id, caller, template, limits, taken.box(), env, labels, main);
                 metrics.sandboxTaken(template.id(), taken.from(), Duration.ofNanos(System.nanoTime() - began));
                 return made;
             } catch (AtollException e) {
@@ -353,7 +396,8 @@ public final class SandboxService implements Sandboxes {
             Limits limits,
             Box box,
             Map<String, String> env,
-            Map<String, String> labels) {
+            Map<String, String> labels,
+            Optional<MainProcess> main) {
         Instant now = clock.instant();
         Sandbox creating = new Sandbox(
                 id,
@@ -364,9 +408,11 @@ public final class SandboxService implements Sandboxes {
                 labels,
                 box.id(),
                 RunId.random(),
+                main,
                 now,
                 Optional.empty());
         LiveSandbox made = new LiveSandbox(creating);
+        made.mainPending = main.isPresent();
         made.underConstruction = true;
         Optional<Context> warm = box.warmContexts().stream()
                 .findFirst()
@@ -378,10 +424,7 @@ public final class SandboxService implements Sandboxes {
             Box assigned = node.assignBox(box.id(), new BoxAssignment(id, id.toString(), env, limits));
             started(made, assigned);
         } catch (RuntimeException e) {
-            Sandbox ended = end(made, EndReason.START_FAILED, "It could not be started: " + e.getMessage());
-            assert ended.end().isPresent();
-            CompletableFuture<Void> removed = removeBox(box.id());
-            assert removed != null;
+            undo(made, "It could not be started: " + e.getMessage());
             throw e;
         }
         made.underConstruction = false;
@@ -441,7 +484,8 @@ public final class SandboxService implements Sandboxes {
         Context context = new Context(
                 ContextId.random(), sandbox.sandbox().project(), sandbox.id(), language, true, clock.instant());
         try {
-            node.openContext(sandbox.box(), ContextSpec.of(context.id(), language));
+            NodeContext opened = node.openContext(sandbox.box(), spec(context));
+            assert opened.id().equals(context.id());
             store.insertContextLater(context);
             sandbox.add(context);
             mine.complete(context);
@@ -453,7 +497,12 @@ public final class SandboxService implements Sandboxes {
 
     /** Opens a context again that the node has lost; its state is gone. */
     public void reopen(LiveSandbox sandbox, Context context) {
-        node.openContext(sandbox.box(), ContextSpec.of(context.id(), context.language()));
+        NodeContext opened = node.openContext(sandbox.box(), spec(context));
+        assert opened.id().equals(context.id());
+    }
+
+    static ContextSpec spec(Context context) {
+        return new ContextSpec(context.id(), context.language(), context.cwd(), context.env());
     }
 
     /** A context by its id; {@code language}, if named too, must be its own. */
@@ -499,7 +548,8 @@ public final class SandboxService implements Sandboxes {
                 how.map(Box.End::detail)
                         .filter(detail -> !detail.isBlank())
                         .orElse(
-                                "Its body was not on the node any more: the machine was restarted, or someone removed it."));
+                                "Its body was not on the node any more: the machine was restarted, or someone removed it."),
+                OptionalInt.empty());
         assert ended.state() == SandboxState.ENDED;
         if (box.isPresent()) {
             CompletableFuture<Void> removed = removeBox(sandbox.box());
@@ -507,14 +557,28 @@ public final class SandboxService implements Sandboxes {
         }
     }
 
+    /** Its main process ended, and was to end it. Nothing happens if it has ended for another reason. */
+    public void mainExited(LiveSandbox sandbox, OptionalInt exitCode, String detail) {
+        Sandbox ended = end(sandbox, EndReason.MAIN_EXITED, detail, exitCode);
+        assert ended.state() == SandboxState.ENDED;
+        CompletableFuture<Void> removed = removeBox(sandbox.box());
+        assert removed != null;
+    }
+
+    /** A sandbox of any state, for those who look after what was in it. */
+    public Optional<Sandbox> find(SandboxId id) {
+        LiveSandbox alive = live.get(id);
+        return alive != null ? Optional.of(alive.sandbox()) : store.sandbox(id);
+    }
+
     /** Takes it to its end, once; returns it as it ended. */
-    private Sandbox end(LiveSandbox alive, EndReason reason, String detail) {
+    private Sandbox end(LiveSandbox alive, EndReason reason, String detail, OptionalInt exitCode) {
         alive.writer.lock();
         try {
             if (alive.sandbox().state() == SandboxState.ENDED) {
                 return alive.sandbox();
             }
-            Sandbox ended = alive.sandbox().ended(new Sandbox.End(reason, detail, clock.instant()));
+            Sandbox ended = alive.sandbox().ended(new Sandbox.End(reason, detail, clock.instant(), exitCode));
             store.updateSandbox(ended);
             alive.becomes(ended);
             live.remove(alive.id());

@@ -3,9 +3,8 @@ package atoll.core.sandbox;
 import atoll.core.Caller;
 import atoll.core.Page;
 import atoll.core.SandboxId;
-import java.util.List;
 
-/** Sandboxes and the contexts in them. */
+/** Sandboxes. */
 public interface Sandboxes {
     /** Takes one from the template's pool, or starts one. It is running when this returns. */
     Sandbox create(Caller caller, CreateSandbox request) throws InterruptedException;
@@ -21,7 +20,4 @@ public interface Sandboxes {
 
     /** Ends it, whatever state it is in, and returns it as it is then. Never waits for its inside; deleting twice is no error. */
     Sandbox delete(Caller caller, SandboxId id) throws InterruptedException;
-
-    /** The contexts it has had, the oldest first. */
-    List<Context> contexts(Caller caller, SandboxId id);
 }

@@ -1,15 +1,21 @@
 package atoll.core.store;
 
+import atoll.core.ContextId;
 import atoll.core.ExecutionId;
 import atoll.core.KeyId;
 import atoll.core.Page;
+import atoll.core.ProcessId;
 import atoll.core.ProjectId;
 import atoll.core.SandboxId;
 import atoll.core.execution.ExecutionQuery;
 import atoll.core.execution.ExecutionRecord;
+import atoll.core.process.ProcessQuery;
+import atoll.core.process.ProcessRecord;
 import atoll.core.sandbox.Context;
 import atoll.core.sandbox.Sandbox;
 import atoll.core.sandbox.SandboxQuery;
+import atoll.core.usage.UsageQuery;
+import atoll.core.usage.UsageSample;
 import java.time.Instant;
 import java.util.List;
 import java.util.Optional;
@@ -49,7 +55,10 @@ public interface Store extends AutoCloseable {
 
     void insertContextLater(Context context);
 
-    /** The oldest first. */
+    /** It is left out of {@link #contexts} from now on. */
+    void closeContextLater(ContextId id, Instant at);
+
+    /** Those that were not closed, the oldest first. */
     List<Context> contexts(SandboxId id);
 
     /** Inserts or replaces; {@code whenDurable} runs on the store's writer and must not wait for anything. */
@@ -63,6 +72,25 @@ public interface Store extends AutoCloseable {
     /** Those of all projects whose end is not on record. */
     List<ExecutionRecord> runningExecutions();
 
+    /** Inserts or replaces; {@code whenDurable} runs on the store's writer and must not wait for anything. */
+    void saveProcessLater(ProcessRecord process, Runnable whenDurable);
+
+    /** One that never came to be. */
+    void removeProcessLater(ProcessId id);
+
+    Optional<ProcessRecord> process(ProcessId id);
+
+    /** Newest first. */
+    Page<ProcessRecord> processes(ProjectId project, ProcessQuery query);
+
+    /** Those of all projects whose end is not on record. */
+    List<ProcessRecord> runningProcesses();
+
+    void saveUsageLater(List<UsageSample> samples);
+
+    /** The oldest first. */
+    Page<UsageSample> usage(SandboxId sandbox, UsageQuery query);
+
     /** The claim on record for this key: {@code claim} itself if it is the first. */
     IdempotencyClaim claim(ProjectId project, IdempotencyClaim claim, Instant now);
 
@@ -73,6 +101,12 @@ public interface Store extends AutoCloseable {
 
     /** Removes at most {@code limit} ended executions: those created before {@code oldest}, and the oldest above {@code keep}. */
     List<ExecutionId> removeExecutions(Instant oldest, long keep, int limit);
+
+    /** Removes at most {@code limit} ended processes: those created before {@code oldest}, and the oldest above {@code keep}. */
+    List<ProcessId> removeProcesses(Instant oldest, long keep, int limit);
+
+    /** Removes samples taken before {@code oldest}; returns how many. */
+    int removeUsage(Instant oldest);
 
     /** Removes sandboxes that ended before {@code oldest}, their contexts, and events and idempotency claims of that age. */
     int removeEnded(Instant oldest, int limit);

@@ -17,10 +17,12 @@ import atoll.core.node.Box;
 import atoll.core.node.BoxAssignment;
 import atoll.core.node.BoxSpec;
 import atoll.core.node.BoxState;
+import atoll.core.node.BoxUsage;
 import atoll.core.node.ContextSpec;
 import atoll.core.node.ExecutionSpec;
 import atoll.core.node.Image;
 import atoll.core.node.Node;
+import atoll.core.node.NodeContext;
 import atoll.core.node.NodeEvent;
 import atoll.core.node.NodeExecution;
 import atoll.core.node.NodeInfo;
@@ -49,10 +51,10 @@ import org.jspecify.annotations.Nullable;
  * {@code exit CODE}, {@code die} (the whole box). Unlike an engine it can be told to go away, to be slow and to fail.
  */
 public final class FakeNode implements Node {
-    private static final Instant START = Instant.parse("2026-01-01T00:00:00Z");
+    static final Instant START = Instant.parse("2026-01-01T00:00:00Z");
 
     /** Guards everything here; most of it is touched in lambdas that run under it. */
-    private final Object lock = new Object();
+    final Object lock = new Object();
 
     private final Map<BoxId, FakeBox> boxes = new LinkedHashMap<>();
 
@@ -80,7 +82,7 @@ public final class FakeNode implements Node {
     private long epoch;
 
     /** Streams of an older connection are broken. */
-    private int connection;
+    int connection;
 
     private boolean away;
 
@@ -89,6 +91,12 @@ public final class FakeNode implements Node {
     private @Nullable AtollException startFailure;
 
     private long memoryInUse;
+
+    private Instant usageAt = START;
+
+    private Duration usageCpu = Duration.ofSeconds(1);
+
+    private final FakeProcesses processes = new FakeProcesses(this);
 
     private int startsNow;
 
@@ -99,24 +107,44 @@ public final class FakeNode implements Node {
     /** One server's view: what it mutates carries its epoch. */
     private long callerEpoch;
 
-    private static final class FakeBox {
+    static final class FakeBox {
         final BoxId id;
         final BoxSpec spec;
         Limits limits;
         BoxState state = BoxState.READY;
         Optional<SandboxId> sandbox = Optional.empty();
         Optional<Box.End> end = Optional.empty();
-        final Map<ContextId, Map<String, String>> contexts = new HashMap<>();
+        final Map<ContextId, FakeContext> contexts = new LinkedHashMap<>();
 
         FakeBox(BoxId id, BoxSpec spec) {
             this.id = id;
             this.spec = spec;
             this.limits = spec.limits();
-            spec.warmContexts().forEach(context -> contexts.put(context.id(), new HashMap<>()));
+            spec.warmContexts().forEach(context -> contexts.put(context.id(), new FakeContext(context)));
         }
 
         Box seen() {
             return new Box(id, state, sandbox, spec.labels(), spec.warmContexts(), Optional.of(limits), end);
+        }
+    }
+
+    static final class FakeContext {
+        final ContextSpec spec;
+        final Map<String, String> state = new HashMap<>();
+        int restarts;
+
+        FakeContext(ContextSpec spec) {
+            this.spec = spec;
+        }
+
+        NodeContext seen() {
+            return new NodeContext(
+                    spec.id(),
+                    "1.0",
+                    spec.cwd().isEmpty() ? "/work" : spec.cwd(),
+                    NodeContext.State.IDLE,
+                    restarts,
+                    "");
         }
     }
 
@@ -141,6 +169,7 @@ public final class FakeNode implements Node {
         synchronized (lock) {
             away = true;
             connection++;
+            processes.breakWaits();
             lock.notifyAll();
         }
     }
@@ -165,6 +194,10 @@ public final class FakeNode implements Node {
             openGates.add(gate);
             lock.notifyAll();
         }
+    }
+
+    boolean isOpen(String gate) {
+        return openGates.contains(gate);
     }
 
     /** Starts of boxes take until {@link #releaseStarts}. */
@@ -216,6 +249,7 @@ public final class FakeNode implements Node {
         synchronized (lock) {
             boxes.clear();
             executions.clear();
+            processes.loseAll();
             lock.notifyAll();
         }
     }
@@ -264,14 +298,14 @@ public final class FakeNode implements Node {
 
     // The port.
 
-    private <T> T call(Supplier<T> work) {
+    <T> T call(Supplier<T> work) {
         synchronized (lock) {
             checkThere();
             return work.get();
         }
     }
 
-    private <T> T mutate(Supplier<T> work) {
+    <T> T mutate(Supplier<T> work) {
         return call(() -> {
             checkEpoch();
             return work.get();
@@ -290,11 +324,11 @@ public final class FakeNode implements Node {
         }
     }
 
-    private static AtollException unavailable() {
+    static AtollException unavailable() {
         return error(ErrorCode.NODE_UNAVAILABLE, "the node is away");
     }
 
-    private static AtollException error(ErrorCode code, String message) {
+    static AtollException error(ErrorCode code, String message) {
         return new AtollException(code, message, "", "");
     }
 
@@ -363,7 +397,7 @@ public final class FakeNode implements Node {
         lock.notifyAll();
     }
 
-    private FakeBox running(BoxId id) {
+    FakeBox running(BoxId id) {
         FakeBox box = boxes.get(id);
         if (box == null) {
             throw error(ErrorCode.NOT_FOUND, "no box " + id);
@@ -445,6 +479,7 @@ public final class FakeNode implements Node {
         executions.values().stream()
                 .filter(execution -> execution.box.id.equals(box.id) && !execution.finished)
                 .forEach(execution -> finish(execution, ExitReason.SANDBOX_ENDED, Optional.empty(), 0, detail));
+        processes.boxEnded(box.id, detail);
         changed(box);
     }
 
@@ -479,9 +514,83 @@ public final class FakeNode implements Node {
     }
 
     @Override
-    public void openContext(BoxId id, ContextSpec spec) {
-        boolean fresh = mutate(() -> running(id).contexts.putIfAbsent(spec.id(), new HashMap<>()) == null);
-        assert fresh || !fresh;
+    public NodeContext openContext(BoxId id, ContextSpec spec) {
+        return mutate(() -> {
+            if (spec.cwd().equals("/nowhere")) {
+                throw error(ErrorCode.INVALID_REQUEST, "no folder " + spec.cwd());
+            }
+            return running(id)
+                    .contexts
+                    .computeIfAbsent(spec.id(), _ -> new FakeContext(spec))
+                    .seen();
+        });
+    }
+
+    @Override
+    public NodeContext restartContext(BoxId id, ContextId context) {
+        return mutate(() -> {
+            FakeContext there = running(id).contexts.get(context);
+            if (there == null) {
+                throw error(ErrorCode.NOT_FOUND, "no context " + context);
+            }
+            endAllIn(context);
+            there.state.clear();
+            there.restarts++;
+            return there.seen();
+        });
+    }
+
+    @Override
+    public void closeContext(BoxId id, ContextId context) {
+        boolean done = mutate(() -> {
+            endAllIn(context);
+            running(id).contexts.remove(context);
+            return true;
+        });
+        assert done;
+    }
+
+    private void endAllIn(ContextId context) {
+        executions.values().stream()
+                .filter(execution -> execution.spec.contextId().equals(context) && !execution.finished)
+                .forEach(execution -> finish(execution, ExitReason.KERNEL_DIED, Optional.empty(), 0, "restarted"));
+    }
+
+    @Override
+    public List<NodeContext> contexts(BoxId id) {
+        return call(() ->
+                running(id).contexts.values().stream().map(FakeContext::seen).toList());
+    }
+
+    @Override
+    public FakeProcesses processes() {
+        return processes;
+    }
+
+    @Override
+    public List<BoxUsage> sampleUsage() {
+        return call(() -> boxes.values().stream()
+                .filter(box -> !box.state.isOver())
+                .map(box -> new BoxUsage(
+                        box.id,
+                        box.sandbox,
+                        usageAt,
+                        usageCpu,
+                        Duration.ofMillis(3),
+                        50L << 20,
+                        60L << 20,
+                        7L << 20,
+                        processes.runningIn(box.id) + 1,
+                        Optional.of(box.limits)))
+                .toList());
+    }
+
+    /** What every box has used by now. */
+    public void use(Instant at, Duration cpu) {
+        synchronized (lock) {
+            usageAt = at;
+            usageCpu = cpu;
+        }
     }
 
     @Override
@@ -615,7 +724,7 @@ public final class FakeNode implements Node {
     public void close() {}
 
     /** Items that appear over time; broken when the node goes away. */
-    private abstract class FakeStream<T> implements NodeStream<T> {
+    abstract class FakeStream<T> implements NodeStream<T> {
         private final int mine;
         private boolean closed;
 
@@ -673,8 +782,9 @@ public final class FakeNode implements Node {
 
     /** One line; false when it was the last. */
     private boolean step(FakeExecution execution, String command, String rest) {
-        Map<String, String> state =
-                execution.box.contexts.computeIfAbsent(execution.spec.contextId(), _ -> new HashMap<>());
+        Map<String, String> state = execution.box.contexts.computeIfAbsent(
+                        execution.spec.contextId(), id -> new FakeContext(ContextSpec.of(id, Language.PYTHON)))
+                .state;
         switch (command) {
             case "print" -> print(execution, StandardStream.STDOUT, rest + "\n");
             case "err" -> print(execution, StandardStream.STDERR, rest + "\n");

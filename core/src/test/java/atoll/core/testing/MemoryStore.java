@@ -1,13 +1,17 @@
 package atoll.core.testing;
 
+import atoll.core.ContextId;
 import atoll.core.ExecutionId;
 import atoll.core.KeyId;
 import atoll.core.Page;
 import atoll.core.PageRequest;
+import atoll.core.ProcessId;
 import atoll.core.ProjectId;
 import atoll.core.SandboxId;
 import atoll.core.execution.ExecutionQuery;
 import atoll.core.execution.ExecutionRecord;
+import atoll.core.process.ProcessQuery;
+import atoll.core.process.ProcessRecord;
 import atoll.core.sandbox.Context;
 import atoll.core.sandbox.Sandbox;
 import atoll.core.sandbox.SandboxQuery;
@@ -16,6 +20,8 @@ import atoll.core.store.Event;
 import atoll.core.store.IdempotencyClaim;
 import atoll.core.store.Store;
 import atoll.core.store.StoredKey;
+import atoll.core.usage.UsageQuery;
+import atoll.core.usage.UsageSample;
 import java.time.Instant;
 import java.util.ArrayList;
 import java.util.Comparator;
@@ -36,6 +42,8 @@ public final class MemoryStore implements Store {
     private final Map<String, IdempotencyClaim> claims = new HashMap<>();
     private final Map<String, Instant> claimTimes = new HashMap<>();
     private final List<Event> events = new ArrayList<>();
+    private final Map<ProcessId, ProcessRecord> processes = new LinkedHashMap<>();
+    private final List<UsageSample> usage = new ArrayList<>();
 
     @Override
     public synchronized long nextEpoch(String node, long seen) {
@@ -123,6 +131,11 @@ public final class MemoryStore implements Store {
     }
 
     @Override
+    public synchronized void closeContextLater(ContextId id, Instant at) {
+        contexts.removeIf(context -> context.id().equals(id));
+    }
+
+    @Override
     public synchronized List<Context> contexts(SandboxId id) {
         return contexts.stream().filter(c -> c.sandboxId().equals(id)).toList();
     }
@@ -156,6 +169,89 @@ public final class MemoryStore implements Store {
     @Override
     public synchronized List<ExecutionRecord> runningExecutions() {
         return executions.values().stream().filter(e -> e.outcome().isEmpty()).toList();
+    }
+
+    @Override
+    public void saveProcessLater(ProcessRecord process, Runnable whenDurable) {
+        synchronized (this) {
+            processes.put(process.id(), process);
+        }
+        whenDurable.run();
+    }
+
+    @Override
+    public synchronized void removeProcessLater(ProcessId id) {
+        processes.remove(id);
+    }
+
+    @Override
+    public synchronized Optional<ProcessRecord> process(ProcessId id) {
+        return Optional.ofNullable(processes.get(id));
+    }
+
+    @Override
+    public synchronized Page<ProcessRecord> processes(ProjectId project, ProcessQuery query) {
+        List<ProcessRecord> found = processes.values().stream()
+                .filter(p -> p.project().equals(project))
+                .filter(p -> query.sandboxId().map(p.sandboxId()::equals).orElse(true))
+                .filter(p -> query.running().map(r -> r == p.running()).orElse(true))
+                .filter(p -> p.labels().entrySet().containsAll(query.labels().entrySet()))
+                .toList();
+        return page(found, query.page(), ProcessRecord::createdAt, p -> p.id().toString());
+    }
+
+    @Override
+    public synchronized List<ProcessRecord> runningProcesses() {
+        return processes.values().stream().filter(ProcessRecord::running).toList();
+    }
+
+    @Override
+    public synchronized void saveUsageLater(List<UsageSample> samples) {
+        usage.addAll(samples);
+    }
+
+    @Override
+    public synchronized Page<UsageSample> usage(SandboxId sandbox, UsageQuery query) {
+        List<UsageSample> found = usage.stream()
+                .filter(s -> s.sandboxId().equals(sandbox))
+                .filter(s -> query.from().map(from -> !s.at().isBefore(from)).orElse(true))
+                .filter(s -> query.to().map(to -> !s.at().isAfter(to)).orElse(true))
+                .filter(s -> query.page()
+                        .cursor()
+                        .map(cursor -> s.at().isAfter(Instant.parse(cursor)))
+                        .orElse(true))
+                .sorted(Comparator.comparing(UsageSample::at))
+                .toList();
+        int limit = query.page().limit();
+        return found.size() <= limit
+                ? new Page<>(found, Optional.empty())
+                : new Page<>(
+                        found.subList(0, limit),
+                        Optional.of(found.get(limit - 1).at().toString()));
+    }
+
+    @Override
+    public synchronized List<ProcessId> removeProcesses(Instant oldest, long keep, int limit) {
+        List<ProcessRecord> ended = processes.values().stream()
+                .filter(p -> !p.running())
+                .sorted(Comparator.comparing(ProcessRecord::createdAt))
+                .toList();
+        List<ProcessId> removed = new ArrayList<>();
+        for (ProcessRecord record : ended) {
+            boolean old = record.createdAt().isBefore(oldest) || processes.size() > keep;
+            if (old && removed.size() < limit) {
+                processes.remove(record.id());
+                removed.add(record.id());
+            }
+        }
+        return removed;
+    }
+
+    @Override
+    public synchronized int removeUsage(Instant oldest) {
+        int before = usage.size();
+        usage.removeIf(sample -> sample.at().isBefore(oldest));
+        return before - usage.size();
     }
 
     @Override
