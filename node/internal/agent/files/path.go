@@ -214,7 +214,7 @@ func (t *thread) describe(dir int, name, path string, stat *unix.Stat_t) *filev1
 		Inode: stat.Ino, Links: uint32(stat.Nlink),
 	}
 	if !utf8.ValidString(base) {
-		info.NameBytes = []byte(base)
+		info.RawName = []byte(base)
 	}
 	if info.Type == filev1.FileType_FILE_TYPE_SYMLINK {
 		if target, err := readLink(dir, name); err == nil {

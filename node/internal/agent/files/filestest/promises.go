@@ -227,7 +227,7 @@ func strangeNames(s *Sandbox) {
 func brokenNames(s *Sandbox) {
 	s.Shell("cd '" + s.Folder + "' && touch \"$(printf 'a\\377b')\" && chmod 666 *")
 	entries := s.Does(Someone, &filev1.List{Path: s.Folder}).Entries
-	if len(entries) != 1 || entries[0].Name != "a\uFFFDb" || string(entries[0].NameBytes) != "a\xffb" {
+	if len(entries) != 1 || entries[0].Name != "a\uFFFDb" || string(entries[0].RawName) != "a\xffb" {
 		s.T.Fatalf("%v", entries)
 	}
 	download, err := s.Read(&filev1.ReadFileRequest{User: Someone, Path: s.Folder, Archive: plainTar}, nil)
@@ -241,7 +241,7 @@ func brokenNames(s *Sandbox) {
 	if _, err := s.Write(&filev1.WriteFileOpen{User: Someone, Path: s.Path("out"), Archive: plainTar}, string(download.Data)); err != nil {
 		s.T.Fatal(err)
 	}
-	if entries = s.Does(Someone, &filev1.List{Path: s.Path("out")}).Entries; len(entries) != 1 || string(entries[0].NameBytes) != "a\xffb" {
+	if entries = s.Does(Someone, &filev1.List{Path: s.Path("out")}).Entries; len(entries) != 1 || string(entries[0].RawName) != "a\xffb" {
 		s.T.Errorf("%v", entries)
 	}
 }
