@@ -60,12 +60,23 @@ final class AtollServer implements AutoCloseable {
     private final ServerOptions options;
     private int port;
 
-    private AtollServer(ServerOptions options) {
+    private final boolean quiet;
+
+    private AtollServer(ServerOptions options, boolean quiet) {
         this.options = options;
+        this.quiet = quiet;
     }
 
     static AtollServer start(ServerOptions options) throws StartFailedException {
-        var server = new AtollServer(options);
+        return start(new AtollServer(options, false));
+    }
+
+    /** One that nobody but this process knows of. */
+    static AtollServer startQuietly(ServerOptions options) throws StartFailedException {
+        return start(new AtollServer(options, true));
+    }
+
+    private static AtollServer start(AtollServer server) throws StartFailedException {
         try {
             server.startAll();
             return server;
@@ -105,8 +116,12 @@ final class AtollServer implements AutoCloseable {
         httpServer.start(channel);
         closings.push(httpServer::close);
         port = httpServer.port();
+        if (quiet) {
+            return;
+        }
         LOG.info("Atoll {} listens on http://{}:{}", Version.TEXT, options.host(), port);
         watchEngine(core);
+        options.rehearsal().ifPresent(Rehearsal::begin);
     }
 
     int port() {
