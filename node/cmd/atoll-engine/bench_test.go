@@ -10,6 +10,10 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
+
+	"atoll/node/gen/enginev1"
+	"atoll/node/gen/execv1"
 	"atoll/node/internal/engine/enginetest"
 )
 
@@ -115,6 +119,76 @@ func BenchmarkStdout(b *testing.B) {
 		r := box.Run(b.Context(), fmt.Sprintf("import os\nb = b'x' * (1 << 20)\nfor _ in range(%d): os.write(1, b)\n", size>>20))
 		if len(r.Stdout) != size {
 			b.Fatalf("%d bytes, %v", len(r.Stdout), r.Finished)
+		}
+	}
+}
+
+// BenchmarkUpload and BenchmarkDownload measure a large file through client, engine and agent, in a sandbox without a CPU limit.
+func BenchmarkUpload(b *testing.B) {
+	e := enginetest.Start(b)
+	box := e.Python(b.Context())
+	content := make([]byte, 256<<20)
+	b.SetBytes(int64(len(content)))
+	report := cpuOf(b, e, box.Box)
+	for b.Loop() {
+		writeFile(b, e, box.Box, "/tmp/file", content)
+	}
+	report()
+}
+
+func BenchmarkDownload(b *testing.B) {
+	e := enginetest.Start(b)
+	box := e.Python(b.Context())
+	const size = 256 << 20
+	writeFile(b, e, box.Box, "/tmp/file", make([]byte, size))
+	b.SetBytes(size)
+	report := cpuOf(b, e, box.Box)
+	for b.Loop() {
+		got := 0
+		if err := download(b.Context(), e, box.Box, "/tmp/file", func(data []byte) { got += len(data) }); err != nil || got != size {
+			b.Fatal(got, err)
+		}
+	}
+	report()
+}
+
+// cpuOf returns what reports the CPU time of engine, box and client since then.
+func cpuOf(b *testing.B, e *enginetest.Engine, box string) (report func()) {
+	now := func() [3]time.Duration {
+		return [3]time.Duration{enginetest.CPUTime(b, e.Pid()), e.CPUOf(box), enginetest.CPUTime(b, os.Getpid())}
+	}
+	before := now()
+	return func() {
+		after := now()
+		for i, name := range []string{"engine", "box", "client"} {
+			b.ReportMetric(float64((after[i]-before[i]).Milliseconds())/float64(b.N), name+"-cpu-ms/op")
+		}
+	}
+}
+
+// BenchmarkTunnel measures a round trip of 100 bytes to an echo server inside.
+func BenchmarkTunnel(b *testing.B) {
+	e := enginetest.Start(b)
+	box := e.Python(b.Context())
+	server := python(echoServer)
+	startProcess(b, e, box.Box, server)
+	var stream grpc.BidiStreamingClient[enginev1.TunnelCall, execv1.TunnelMessage]
+	enginetest.Await(b, 30*time.Second, func() (bool, string) {
+		var err error
+		stream, err = openTunnel(b.Context(), e, box.Box, 7007)
+		return err == nil, fmt.Sprint(err)
+	})
+	message := tunnelMessage("", &execv1.TunnelMessage{Message: &execv1.TunnelMessage_Data{Data: make([]byte, 100)}})
+	for b.Loop() {
+		if err := stream.Send(message); err != nil {
+			b.Fatal(err)
+		}
+		for got := 0; got < 100; {
+			m, err := stream.Recv()
+			if err != nil {
+				b.Fatal(err)
+			}
+			got += len(m.GetData())
 		}
 	}
 }
