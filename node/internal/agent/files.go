@@ -41,5 +41,20 @@ func (a *Agent) newFiles() *files.Files {
 }
 
 func (a *Agent) listPorts(ctx context.Context, _ *agentv1.Empty) (*execv1.ListPortsReply, error) {
-	return ports.List(func(call func()) error { return a.files.Inside(ctx, call) })
+	reply, err := ports.List(func(call func()) error { return a.files.Inside(ctx, call) })
+	if err != nil || len(reply.GetPorts()) == 0 {
+		return reply, err
+	}
+	guests, err := a.ListGuestProcesses(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	started := map[int32]string{}
+	for _, guest := range guests.GetProcesses() {
+		started[guest.GetPid()] = guest.GetProcessId()
+	}
+	for _, port := range reply.GetPorts() {
+		port.ProcessId = started[port.GetPid()]
+	}
+	return reply, nil
 }
