@@ -68,6 +68,7 @@ func (b *box) launch(stdin, stdout *os.File) {
 			{"destination": "/proc", "type": "proc", "source": "proc"},
 			{"destination": "/dev", "type": "tmpfs", "source": "tmpfs"},
 			{"destination": "/dev/shm", "type": "tmpfs", "source": "tmpfs"},
+			{"destination": "/small", "type": "tmpfs", "source": "tmpfs", "options": []string{"size=16m", "mode=1777"}},
 		},
 		"linux": m{
 			"cgroupsPath": "/" + b.containerID(),

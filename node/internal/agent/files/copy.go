@@ -185,7 +185,7 @@ func (c *copier) replace(from int, stat *unix.Stat_t, folder int, name, path str
 }
 
 func (c *copier) folder(source int, sourceName string, target int, targetName, from, to string, stat *unix.Stat_t) error {
-	root, err := open(source, sourceName, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	root, err := openFolderAt(source, sourceName)
 	if err != nil {
 		return failure(from, err)
 	}
@@ -284,7 +284,7 @@ func (c *copier) makeFolder(parent int, name string, stat *unix.Stat_t) (int, er
 	if err != nil && (!errors.Is(err, unix.EEXIST) || !c.overwrite) {
 		return -1, err
 	}
-	return open(parent, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	return openFolderAt(parent, name)
 }
 
 func (c *copier) finishFolder(folder, source int, mode uint32) error {

@@ -222,7 +222,7 @@ func (t *thread) list(ctx context.Context, request *filev1.List) (*filev1.FileRe
 			return nil, status(codes.InvalidArgument, path, "`after` is not of an earlier reply")
 		}
 	}
-	root, err := openFolder(path, true)
+	root, err := openFolder(path)
 	if err != nil {
 		return nil, failure(path, err)
 	}
@@ -423,7 +423,7 @@ func (t *thread) chmod(ctx context.Context, request *filev1.Chmod) (*filev1.File
 }
 
 func (t *thread) chmodBelow(ctx context.Context, path string, change attributeChange, reply *filev1.FileReply) error {
-	root, err := openFolder(path, true)
+	root, err := openFolder(path)
 	if err != nil {
 		return failure(path, err)
 	}
@@ -459,7 +459,7 @@ func (t *thread) chmodBelow(ctx context.Context, path string, change attributeCh
 		// and one that lets its owner in may be what is asked for.
 		fd := -1
 		if folder {
-			fd, _ = open(w.fd(), e.name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+			fd, _ = openFolderAt(w.fd(), e.name)
 		}
 		if err := t.change(w.fd(), e.name, &stat, change, false); err != nil {
 			reply.Problems = problem(reply.Problems, failure(where, err))
@@ -468,7 +468,7 @@ func (t *thread) chmodBelow(ctx context.Context, path string, change attributeCh
 			continue
 		}
 		if fd < 0 {
-			if fd, err = open(w.fd(), e.name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0); err != nil {
+			if fd, err = openFolderAt(w.fd(), e.name); err != nil {
 				reply.Problems = problem(reply.Problems, failure(where, err))
 				continue
 			}

@@ -185,7 +185,7 @@ func (t *thread) find(ctx context.Context, request *filev1.Find) (*filev1.FileRe
 		f.look(parent, name, name, &stat, false)
 		return f.reply, ctx.Err()
 	}
-	root, err := openFolder(path, true)
+	root, err := openFolder(path)
 	if err != nil {
 		return nil, failure(path, err)
 	}

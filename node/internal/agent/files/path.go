@@ -162,17 +162,12 @@ func (t *thread) openParent(path string, make bool) (fd int, name string, err er
 
 // makeFolders makes what is missing of a folder and those above it. None that is there is touched.
 func makeFolders(path string) error {
-	path = strings.TrimRight(path, "/")
-	if path == "" {
+	if path = strings.TrimRight(path, "/"); path == "" {
 		return nil
 	}
 	err := unix.Mkdir(path, 0o755)
 	if errors.Is(err, unix.ENOENT) {
-		parent, _ := split(path)
-		if err := makeFolders(parent); err != nil {
-			return err
-		}
-		err = unix.Mkdir(path, 0o755)
+		err = makeEach(path)
 	}
 	if err == nil {
 		return nil
@@ -185,6 +180,32 @@ func makeFolders(path string) error {
 		err = unix.ENOTDIR
 	}
 	return failure(path, err)
+}
+
+// makeEach goes down folder by folder.
+func makeEach(path string) error {
+	const flags = unix.O_PATH | unix.O_DIRECTORY
+	fd, err := open(unix.AT_FDCWD, "/", flags, 0)
+	if err != nil {
+		return err
+	}
+	for name := range strings.SplitSeq(path, "/") {
+		if name == "" {
+			continue
+		}
+		next, err := open(fd, name, flags, 0)
+		if errors.Is(err, unix.ENOENT) {
+			if err = unix.Mkdirat(fd, name, 0o755); err == nil || errors.Is(err, unix.EEXIST) {
+				next, err = open(fd, name, flags, 0)
+			}
+		}
+		_ = unix.Close(fd)
+		if err != nil {
+			return err
+		}
+		fd = next
+	}
+	return unix.Close(fd)
 }
 
 func typeOf(mode uint32) filev1.FileType {

@@ -45,7 +45,7 @@ func removeAt(ctx context.Context, parent int, name, path string, recursive bool
 	if !errors.Is(err, unix.ENOTEMPTY) || !recursive {
 		return err
 	}
-	root, err := open(parent, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	root, err := openFolderAt(parent, name)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package files
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -287,19 +288,16 @@ func (g *target) copyOver(ctx context.Context, attributes map[string]string, siz
 func copyData(ctx context.Context, from, to int, size int64, fresh bool) error {
 	buffer := pieces.Get().(*[]byte)
 	defer pieces.Put(buffer)
-	var stat unix.Stat_t
-	if err := unix.Fstat(from, &stat); err != nil {
-		return err
-	}
-	sparse := fresh && stat.Blocks*512 < size
+	// How much a file takes on the disk does not tell of holes everywhere: look for them by what is read, too.
+	seeks := fresh && size > int64(len(*buffer))
 	for offset := int64(0); offset < size; {
 		end := size
-		if sparse {
+		if seeks {
 			start, err := unix.Seek(from, offset, unix.SEEK_DATA)
 			if errors.Is(err, unix.ENXIO) {
 				break // nothing but a hole
 			}
-			if err == nil {
+			if seeks = err == nil; seeks {
 				offset = start
 				if hole, err := unix.Seek(from, offset, unix.SEEK_HOLE); err == nil {
 					end = min(hole, size)
@@ -317,7 +315,7 @@ func copyData(ctx context.Context, from, to int, size int64, fresh bool) error {
 			if n == 0 {
 				return unix.ESTALE // shorter meanwhile
 			}
-			if !sparse || !zero((*buffer)[:n]) {
+			if !fresh || !zero((*buffer)[:n]) {
 				if err := writeAt(to, (*buffer)[:n], offset); err != nil {
 					return err
 				}
@@ -328,20 +326,9 @@ func copyData(ctx context.Context, from, to int, size int64, fresh bool) error {
 	return nil
 }
 
-func zero(p []byte) bool {
-	for len(p) >= 8 {
-		if p[0]|p[1]|p[2]|p[3]|p[4]|p[5]|p[6]|p[7] != 0 {
-			return false
-		}
-		p = p[8:]
-	}
-	for _, b := range p {
-		if b != 0 {
-			return false
-		}
-	}
-	return true
-}
+var zeros [pieceBytes]byte
+
+func zero(p []byte) bool { return bytes.Equal(p, zeros[:len(p)]) }
 
 // noteTemporary remembers a temporary file, so that one that outlives its agent is found. Nothing inside may change the journal.
 func (f *Files) noteTemporary(parent int, name, path string) (note string) {

@@ -225,7 +225,7 @@ func (w *walk) forgetUpper() {
 
 // descend goes into a folder of the current one.
 func (w *walk) descend(name string) error {
-	fd, err := open(w.fd(), name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	fd, err := openFolderAt(w.fd(), name)
 	if err != nil {
 		return err
 	}
@@ -292,11 +292,37 @@ func isFolder(dir int, e entry) bool {
 	return unix.Fstatat(dir, e.name, &stat, unix.AT_SYMLINK_NOFOLLOW) == nil && stat.Mode&unix.S_IFMT == unix.S_IFDIR
 }
 
-// openFolder opens the folder that a walk begins in.
-func openFolder(path string, follow bool) (int, error) {
-	flags := unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NONBLOCK
-	if !follow {
-		flags |= unix.O_NOFOLLOW
+// openFolder opens the folder that a walk begins in, by way of symlinks too.
+func openFolder(path string) (int, error) {
+	return open(unix.AT_FDCWD, path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
+}
+
+// openFolderAt opens a folder that is no symlink.
+func openFolderAt(dir int, name string) (int, error) {
+	return openFolderWith(dir, name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY)
+}
+
+// openFolderWith does without O_DIRECTORY: with it, gVisor follows a symlink in spite of O_NOFOLLOW.
+func openFolderWith(dir int, name string, flags int) (int, error) {
+	var stat unix.Stat_t
+	// What is no folder is not opened: that could do things already.
+	if err := unix.Fstatat(dir, name, &stat, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return -1, err
 	}
-	return open(unix.AT_FDCWD, path, flags, 0)
+	if stat.Mode&unix.S_IFMT != unix.S_IFDIR {
+		return -1, unix.ENOTDIR
+	}
+	fd, err := open(dir, name, flags|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return -1, err
+	}
+	err = unix.Fstat(fd, &stat)
+	if err == nil && stat.Mode&unix.S_IFMT != unix.S_IFDIR {
+		err = unix.ENOTDIR
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
 }

@@ -220,7 +220,7 @@ func (w *watching) add(below string, tell bool) error {
 
 func (t *thread) watchBelow(ctx context.Context, notify int, root, below string, recursive, tell bool, room int) (*added, error) {
 	result := &added{}
-	fd, err := openFolder(root, true)
+	fd, err := openFolder(root)
 	if err == nil && below != "" {
 		var inside int
 		inside, err = walkTo(fd, strings.Split(below, "/"), false)
