@@ -166,6 +166,21 @@ func cpuOf(b *testing.B, e *enginetest.Engine, box string) (report func()) {
 	}
 }
 
+// BenchmarkSampleUsage measures one sample of sixteen boxes.
+func BenchmarkSampleUsage(b *testing.B) {
+	e := enginetest.Start(b)
+	for range 16 {
+		e.Python(b.Context())
+	}
+	used := enginetest.CPUTime(b, e.Pid())
+	for b.Loop() {
+		if reply, err := e.SampleUsage(b.Context(), &enginev1.SampleUsageRequest{}); err != nil || len(reply.GetBoxes()) != 16 {
+			b.Fatal(reply, err)
+		}
+	}
+	b.ReportMetric(float64((enginetest.CPUTime(b, e.Pid())-used).Microseconds())/float64(b.N)/16, "engine-cpu-us/box")
+}
+
 // BenchmarkTunnel measures a round trip of 100 bytes to an echo server inside.
 func BenchmarkTunnel(b *testing.B) {
 	e := enginetest.Start(b)

@@ -221,6 +221,38 @@ func TestFilesOfAnySizeGoUpAndDownInFlatMemory(t *testing.T) {
 	}
 }
 
+func TestWatcherSeesAFileComeAndGoUntilItLeaves(t *testing.T) {
+	e := start(t)
+	box := e.Python(t.Context())
+	ctx, cancel := context.WithCancel(t.Context())
+	watch, err := e.WatchFiles(ctx, &enginev1.WatchFilesCall{BoxId: box.Box, Request: &filev1.WatchFilesRequest{Path: "/tmp"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := func(want filev1.FileEventType) {
+		t.Helper()
+		for {
+			event, err := watch.Recv()
+			if err != nil {
+				t.Fatalf("%v (expected: %v)", err, want)
+			}
+			if event.GetType() == want && (event.GetName() == "seen" || event.GetName() == "") {
+				return
+			}
+		}
+	}
+	next(filev1.FileEventType_FILE_EVENT_TYPE_READY)
+	box.Run(t.Context(), "open('/tmp/seen', 'w').close()")
+	next(filev1.FileEventType_FILE_EVENT_TYPE_CREATE)
+	removeFile(t, e, box.Box, "/tmp/seen")
+	next(filev1.FileEventType_FILE_EVENT_TYPE_REMOVE)
+	cancel()
+	if _, err := watch.Recv(); status.Code(err) != codes.Canceled {
+		t.Fatal(err)
+	}
+	wantOutput(t, box.Run(t.Context(), "print(1)"), "1\n")
+}
+
 func residentBytes(t *testing.T, pid int) (bytes uint64) {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))

@@ -209,6 +209,9 @@ func TestCPULimitCanBeChangedWhileTheBoxRuns(t *testing.T) {
 			t.Errorf("used %.2f of a CPU (expected: at most %.2f)", share, limit)
 		}
 	}
+	if usage, err := g.Usage(); err != nil || usage.Throttled == 0 || usage.Processes != 1 {
+		t.Errorf("usage %+v, %v (expected: one process, held up for a while)", usage, err)
+	}
 }
 
 // cpuTime is read from the process, so that it is not the group's own word.
