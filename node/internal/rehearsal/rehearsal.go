@@ -137,6 +137,16 @@ func (e *Engine) ListExecutions(context.Context, *enginev1.ListExecutionsRequest
 	return &enginev1.ListExecutionsReply{}, nil
 }
 
+// ListProcesses implements enginev1.EngineServer.
+func (e *Engine) ListProcesses(context.Context, *enginev1.ListProcessesRequest) (*enginev1.ListProcessesReply, error) {
+	return &enginev1.ListProcessesReply{}, nil
+}
+
+// SampleUsage implements enginev1.EngineServer.
+func (e *Engine) SampleUsage(context.Context, *enginev1.SampleUsageRequest) (*enginev1.SampleUsageReply, error) {
+	return &enginev1.SampleUsageReply{}, nil
+}
+
 // ForgetExecutions has nothing to forget.
 func (e *Engine) ForgetExecutions(context.Context, *enginev1.ForgetExecutionsRequest) (*enginev1.ForgetExecutionsReply, error) {
 	return &enginev1.ForgetExecutionsReply{}, nil
