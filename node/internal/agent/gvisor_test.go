@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -182,6 +183,101 @@ func TestGvisor_round_trip_is_measured(t *testing.T) {
 		b.exec("py", "x += 1; print(x)")
 	}
 	t.Logf("x += 1; print(x): %s a round, acknowledged and ended", time.Since(began)/rounds)
+}
+
+func TestGvisor_processes_and_keys_are_measured(t *testing.T) {
+	b := newBox(t)
+	const rounds = 100
+	median := func(what string, once func() time.Duration) {
+		var took []time.Duration
+		for range rounds {
+			took = append(took, once())
+		}
+		slices.Sort(took)
+		t.Logf("%s: p10 %s, p50 %s, p95 %s", what, took[rounds/10], took[rounds/2], took[rounds*95/100])
+	}
+	median("echo hi", func() time.Duration {
+		return b.start(&execv1.ProcessSpec{Argv: []string{"echo", "hi"}}).wait().endsWith(0, "hi\n").took
+	})
+	median("echo hi on a terminal", func() time.Duration {
+		return b.start(&execv1.ProcessSpec{Argv: []string{"echo", "hi"}, Terminal: &execv1.TerminalSize{Columns: 80, Rows: 24}}).wait().endsWith(0, "hi\r\n").took
+	})
+	b.open("py", "python")
+	inside := b.exec("py", `import subprocess, time
+took = []
+for _ in range(100):
+    began = time.perf_counter(); subprocess.run(["echo", "hi"], capture_output=True); took.append(time.perf_counter() - began)
+print(round(sorted(took)[10] * 1e6), "µs,", round(sorted(took)[50] * 1e6), "µs")`)
+	t.Logf("the same by Python, inside: p10 and p50 %s", inside.stdout)
+	r := b.start(&execv1.ProcessSpec{Argv: []string{"cat"}, Terminal: &execv1.TerminalSize{Columns: 80, Rows: 24}})
+	r.pid()
+	keys := 0
+	median("the echo of a key", func() time.Duration {
+		began := time.Now()
+		b.typed(r, "x")
+		keys++
+		r.until("its echo", func() bool { return len(r.stdout) == keys })
+		return time.Since(began)
+	})
+	if err := b.signal(r.id, unix.SIGKILL, wholeTree); err != nil {
+		t.Fatal(err)
+	}
+	r.wait()
+}
+
+func TestGvisor_memory_bombs_of_processes_end_as_out_of_memory_and_the_box_lives(t *testing.T) {
+	b := startBox(t, "/proc/meminfo")
+	b.hello.Limits.MemoryBytes = memoryBytes
+	b.sayHello()
+	python := pythonPath(t)
+	bystander := b.start(&execv1.ProcessSpec{Argv: []string{"cat"}, Stdin: true})
+	bystander.pid()
+	for name, spec := range map[string]*execv1.ProcessSpec{
+		"touched":       {Argv: []string{python, "-c", "x = bytearray(1 << 30)"}},
+		"growing":       {Argv: []string{python, "-c", "x = []\nwhile True: x.append(bytearray(1 << 20))"}},
+		"child":         {Argv: []string{"/bin/sh", "-c", python + " -c 'x = bytearray(1 << 30)'; exit $?"}},
+		"on a terminal": {Argv: []string{python, "-c", "x = bytearray(1 << 30)"}, Terminal: &execv1.TerminalSize{Columns: 80, Rows: 24}},
+	} {
+		r := b.start(spec).wait()
+		if r.finished.Reason != outOfMemory || r.finished.MemoryPeakBytes < 150<<20 || r.finished.MemoryLimitBytes != memoryBytes {
+			t.Errorf("%s: %v", name, r.finished)
+		}
+		t.Logf("%s: %s after %s", name, r.finished.Detail, r.took)
+		b.shell("echo well").wait().endsWith(0, "well\n")
+	}
+	b.write(bystander.id, 0, "alive", true)
+	bystander.wait().endsWith(0, "alive")
+}
+
+func TestGvisor_hostile_processes_are_held_and_end_with_their_tree(t *testing.T) {
+	b := startBox(t, "/proc/meminfo")
+	b.hello.Limits.MemoryBytes = memoryBytes
+	b.hello.Limits.MaxProcesses = 256
+	b.sayHello()
+	python := pythonPath(t)
+	for name, code := range map[string]string{
+		"fork bomb":   "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass",
+		"thread bomb": "import threading, time\nwhile True:\n    try: threading.Thread(target=time.sleep, args=(60,)).start()\n    except RuntimeError: time.sleep(0.01)",
+		"zombies":     "import os\nwhile True:\n    try:\n        if os.fork() == 0: os._exit(0)\n    except OSError: pass",
+		"daemons":     "import os, time\nfor i in range(40):\n    if os.fork() == 0:\n        os.setsid()\n        if os.fork() == 0:\n            time.sleep(600)\n        os._exit(0)\n    os.wait()\ntime.sleep(600)",
+		"PID 1":       "import os, signal, time\nfor n in (signal.SIGTERM, signal.SIGSTOP, signal.SIGSEGV, signal.SIGQUIT, signal.SIGABRT):\n    try: os.kill(1, n)\n    except OSError: pass\ntime.sleep(600)",
+	} {
+		r := b.start(&execv1.ProcessSpec{Argv: []string{python, "-c", code}, TimeoutMs: 3000, User: "nobody", Cwd: "/"})
+		r.pid()
+		b.guests() // is answered meanwhile
+		r.wait()
+		t.Logf("%s: %v %s after %s", name, r.finished.Reason, r.finished.Detail, r.took)
+		if r.finished.Reason != timedOut && r.finished.Reason != outOfMemory {
+			t.Errorf("%s: %v, %s", name, r.finished, clip(r.stderr))
+		}
+		b.shell("echo well").wait().endsWith(0, "well\n")
+		b.eventually(name+": nothing is left", func() error {
+			if guests := b.guests(); len(guests) != 0 {
+				return fmt.Errorf("%d processes: %v", len(guests), guests[0])
+			}
+			return nil
+		})
+	}
 }
 
 func TestGvisor_fork_bombs_are_held_and_the_box_lives(t *testing.T) {

@@ -894,8 +894,8 @@ func TestMemoryGuard_ends_a_process_as_out_of_memory_and_names_it(t *testing.T) 
 	inPlace := func(text string) {
 		b.writeFile("meminfo", text)
 	}
-	hog := "x = bytearray(80 << 20)\nfor i in range(0, len(x), 4096): x[i] = 1\nprint('full', flush=True)\nimport time; time.sleep(60)"
-	r := b.start(&execv1.ProcessSpec{Argv: []string{pythonPath(t), "-c", hog}}).untilPrinted("full")
+	hog := "x = bytearray(80 << 20)\nfor i in range(0, len(x), 4096): x[i] = 1\nprint(1234, flush=True)\nimport time; time.sleep(60)"
+	r := b.start(&execv1.ProcessSpec{Argv: []string{pythonPath(t), "-c", hog}}).untilPrinted("1234")
 	inPlace(low)
 	r.wait()
 	inPlace(well)
@@ -917,7 +917,7 @@ func TestMemoryGuard_ends_a_process_as_out_of_memory_and_names_it(t *testing.T) 
 	// A child's end is its parent's failure if that fails of it, and only a remark if it goes on.
 	for after, reason := range map[string]execv1.ExitReason{"exit $?": outOfMemory, "exit 0": exited} {
 		b.writeFile("hog.py", hog)
-		r := b.shell(pythonPath(t) + " hog.py; " + after).untilPrinted("full")
+		r := b.shell(pythonPath(t) + " hog.py; " + after).untilPrinted("1234")
 		inPlace(low)
 		r.wait()
 		inPlace(well)
