@@ -106,10 +106,11 @@ func TestGvisor_exhausted_descriptors_and_watches_of_a_program_concern_no_call(t
 	w.Until(filev1.FileEventType_FILE_EVENT_TYPE_CREATE, "file")
 }
 
-func TestGvisor_fifty_thousand_small_files_go_in_and_out_with_flat_memory(t *testing.T) {
+func TestGvisor_twenty_thousand_small_files_go_in_and_out_with_flat_memory(t *testing.T) {
 	b := newBox(t)
 	s := b.sandbox()
-	const count = 50_000
+	// More would not fit: this box keeps its disk in its memory.
+	const count = 20_000
 	began := time.Now()
 	u := s.Begin(&filev1.WriteFileOpen{Path: s.Path("many"), Archive: filev1.ArchiveFormat_ARCHIVE_FORMAT_TAR})
 	w := tar.NewWriter(u)
@@ -140,9 +141,6 @@ func TestGvisor_fifty_thousand_small_files_go_in_and_out_with_flat_memory(t *tes
 		t.Errorf("%v %v", download, err)
 	}
 	t.Logf("packed after %s", time.Since(began))
-	began = time.Now()
-	s.Does("", &filev1.Copy{From: s.Path("many"), To: s.Path("copy"), Recursive: true})
-	t.Logf("copied after %s", time.Since(began))
 	began = time.Now()
 	s.Does("", &filev1.Remove{Path: s.Path("many"), Recursive: true})
 	t.Logf("removed after %s", time.Since(began))
