@@ -87,34 +87,14 @@ start_server() {
   check_port "$wanted"
   open_log server
   echo "$wanted" >"$run/port"
-  start_rehearsal
   local aot=()
   if [[ -f $server/server.aot ]]; then aot=("-XX:AOTCache=$server/server.aot"); fi
   # shellcheck disable=SC2046 # the options hold no blanks
   (cd / && exec setsid $(as_server) "$JAVA_HOME/bin/java" "${aot[@]}" $(java_options) "-Djava.io.tmpdir=$data/tmp" -cp "$(class_path)" atoll.server.Main \
-    --data "$data" --engine-socket "$run/engine.sock" --port "$wanted" --rehearsal "$run/rehearsal" "${settings[@]}") </dev/null >>"$data/log/server.log" 2>&1 8>&- 9>&- &
+    --data "$data" --engine-socket "$run/engine.sock" --port "$wanted" "${settings[@]}") </dev/null >>"$data/log/server.log" 2>&1 8>&- 9>&- &
   remember_pid server $!
   echo "$build" >"$data/launcher/server.build"
   await server "$ready_limit" healthy
-}
-
-# An engine without sandboxes, for the server to practise on right after its start; it ends with the server's connection.
-start_rehearsal() {
-  stop_rehearsal
-  install -d -o atoll -g atoll -m 0700 "$run/rehearsal"
-  # shellcheck disable=SC2046
-  (cd / && exec setsid $(as_server) "$node/atoll-rehearsal" --once "$run/rehearsal/engine.sock") </dev/null >>"$data/log/server.log" 2>&1 8>&- 9>&- &
-  remember_pid rehearsal $!
-}
-
-stop_rehearsal() {
-  local pid
-  if pid=$(pid_of rehearsal); then
-    kill -TERM "$pid" 2>/dev/null || true
-    # It takes its socket along, which must not be the next one's.
-    while pid_of rehearsal >/dev/null; do read -rt 0.05 <> <(:) || true; done
-  fi
-  rm -f "$run/rehearsal.pid"
 }
 
 # Not root: what decides need not touch the machine.
@@ -269,7 +249,6 @@ stop() {
 
 down_both() {
   stop server
-  stop_rehearsal
   stop engine
 }
 
@@ -283,7 +262,6 @@ down() {
   exec 8>"$data/launcher/lock"
   flock 8
   stop server
-  stop_rehearsal
   stop engine
   if [[ $all == yes ]]; then
     purge

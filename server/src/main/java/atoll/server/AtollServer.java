@@ -60,23 +60,12 @@ final class AtollServer implements AutoCloseable {
     private final ServerOptions options;
     private int port;
 
-    private final boolean quiet;
-
-    private AtollServer(ServerOptions options, boolean quiet) {
+    private AtollServer(ServerOptions options) {
         this.options = options;
-        this.quiet = quiet;
     }
 
     static AtollServer start(ServerOptions options) throws StartFailedException {
-        return start(new AtollServer(options, false));
-    }
-
-    /** One that nobody but this process knows of. */
-    static AtollServer startQuietly(ServerOptions options) throws StartFailedException {
-        return start(new AtollServer(options, true));
-    }
-
-    private static AtollServer start(AtollServer server) throws StartFailedException {
+        var server = new AtollServer(options);
         try {
             server.startAll();
             return server;
@@ -116,12 +105,8 @@ final class AtollServer implements AutoCloseable {
         httpServer.start(channel);
         closings.push(httpServer::close);
         port = httpServer.port();
-        if (quiet) {
-            return;
-        }
         LOG.info("Atoll {} listens on http://{}:{}", Version.TEXT, options.host(), port);
         watchEngine(core);
-        options.rehearsal().ifPresent(Rehearsal::begin);
     }
 
     int port() {

@@ -21,7 +21,6 @@ import java.util.TreeMap;
  * @param engineSocket where the engine listens
  * @param accessLog a file, or {@code -} for the log
  * @param allowedOrigins web pages' origins that may call {@code /mcp}, besides those of this machine
- * @param rehearsal see {@link Rehearsal}
  */
 record ServerOptions(
         String host,
@@ -31,11 +30,10 @@ record ServerOptions(
         Optional<String> accessLog,
         List<String> allowedOrigins,
         long maxBodyBytes,
-        Map<String, String> settings,
-        Optional<Path> rehearsal) {
+        Map<String, String> settings) {
 
-    private static final List<String> NAMES = List.of(
-            "host", "port", "data", "engine-socket", "access-log", "allowed-origins", "max-body-bytes", "rehearsal");
+    private static final List<String> NAMES =
+            List.of("host", "port", "data", "engine-socket", "access-log", "allowed-origins", "max-body-bytes");
 
     static final String USAGE = """
             usage: atoll-server --data DIR [options]
@@ -47,7 +45,6 @@ record ServerOptions(
               --access-log FILE      one line per request; - for the log (default none)
               --allowed-origins LIST origins of web pages that may call /mcp, with commas between
               --max-body-bytes N     of one request (default 41943040)
-              --rehearsal DIR        practise at the start against the engine without sandboxes that listens on DIR/engine.sock
               --config FILE          more options, as lines name=value
               --SETTING VALUE        a setting of sandboxes and pools, such as --pool.depth 4
 
@@ -98,9 +95,7 @@ record ServerOptions(
                         .filter(origin -> !origin.isEmpty())
                         .toList(),
                 number(values, "max-body-bytes", 40L << 20, 1L << 30),
-                Map.copyOf(settings),
-                Optional.ofNullable(values.get("rehearsal"))
-                        .map(directory -> Path.of(directory).toAbsolutePath()));
+                Map.copyOf(settings));
     }
 
     private static long number(Map<String, String> values, String name, long otherwise, long most) {

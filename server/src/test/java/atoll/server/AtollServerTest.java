@@ -12,7 +12,6 @@ import java.net.http.HttpResponse.BodyHandlers;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.attribute.PosixFilePermissions;
-import java.time.Duration;
 import java.util.List;
 import java.util.Map;
 import org.junit.jupiter.api.Test;
@@ -81,25 +80,6 @@ class AtollServerTest {
         assertThatThrownBy(() -> AtollServer.start(options))
                 .isInstanceOf(AtollServer.StartFailedException.class)
                 .hasMessageContaining("pool.deepness");
-    }
-
-    @Test
-    void a_rehearsal_without_its_engine_leaves_nothing_and_hurts_nobody(@TempDir Path rehearsal) throws Exception {
-        Path leftover =
-                Files.createDirectories(rehearsal.resolve("data/secret")).resolve("of-one-that-was-killed");
-        Files.writeString(leftover, "x");
-        ServerOptions options = ServerOptions.read(
-                List.of("--data", data.toString(), "--port", "0", "--rehearsal", rehearsal.toString()), Map.of());
-        try (AtollServer server = AtollServer.start(options)) {
-            assertThat(get(server, "/healthz", "").statusCode()).isEqualTo(503);
-            long end = System.nanoTime() + Duration.ofSeconds(60).toNanos();
-            while (Files.exists(rehearsal.resolve("data"))) {
-                assertThat(System.nanoTime())
-                        .as("the folder of the rehearsal is still there")
-                        .isLessThan(end);
-                Thread.sleep(20);
-            }
-        }
     }
 
     private static ServerOptions options(Path data, int port) throws IOException {
