@@ -286,6 +286,28 @@ class CodeExecutionTest {
     }
 
     @Test
+    void output_is_read_and_followed_from_before_the_node_knows_of_the_execution() throws Exception {
+        fixture.node.delayStarts(true);
+        ExecutionHandle running = fixture.start(CodeExecRequest.of("print a\nerr b\nwait gate\nprint c"));
+        ExecutionId id = running.executionId();
+        try (ExecutorService callers = Executors.newVirtualThreadPerTaskExecutor();
+                OutputReader reader =
+                        fixture.core().executions().read(fixture.caller(), id, StandardStream.STDOUT, 0, true)) {
+            Future<Optional<OutputReader.Piece>> first = callers.submit(reader::next);
+            Future<ExecutionOutcome> followed = callers.submit(() -> {
+                try (ExecutionHandle other = fixture.core().executions().attach(fixture.caller(), id)) {
+                    return other.await();
+                }
+            });
+            fixture.node.delayStarts(false);
+            assertThat(first.get().orElseThrow().data().remaining()).isEqualTo(2);
+            fixture.node.open("gate");
+            assertThat(followed.get().output().text()).isEqualTo("a\nb\nc");
+        }
+        assertThat(running.await().exitReason()).isEqualTo(ExitReason.COMPLETED);
+    }
+
+    @Test
     void the_node_keeps_output_that_the_record_can_not_give_back() throws Exception {
         for (String code :
                 List.of("print a\nerr b", "print \ufffd", "show 1\nprint after", "print " + "x".repeat(200_000))) {

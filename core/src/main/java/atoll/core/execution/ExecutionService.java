@@ -254,19 +254,37 @@ public final class ExecutionService implements CodeExecution, Executions {
             return whole.get().read(stream, offset);
         }
         try {
-            return new SpoolReader(
-                    node.readOutput(box(record), id, stream, offset, follow),
-                    id,
-                    offset,
-                    from -> onRecord(id).map(recorded -> recorded.read(stream, from)));
+            BoxId box = box(record);
+            return new SpoolReader(id, offset, new SpoolReader.Source() {
+                @Override
+                public OutputReader onNode(long from) {
+                    return node.readOutput(box, id, stream, from, follow);
+                }
+
+                @Override
+                public Optional<OutputReader> onRecord(long from) {
+                    return wholeRecord(id).map(recorded -> recorded.read(stream, from));
+                }
+
+                @Override
+                public boolean starting() {
+                    return isUnderWay(id);
+                }
+            });
         } catch (AtollException e) {
             throw SpoolReader.translated(e, id);
         }
     }
 
     /** As it is by now: whoever was told that the node has no such execution may have asked just before its record was written. */
-    private Optional<WholeRecord> onRecord(ExecutionId id) {
+    private Optional<WholeRecord> wholeRecord(ExecutionId id) {
         return store.execution(id).flatMap(ExecutionRecord::outcome).flatMap(WholeRecord::of);
+    }
+
+    /** Whether it is followed here and has not ended; its node may not know of it yet. */
+    private boolean isUnderWay(ExecutionId id) {
+        return following.containsKey(id)
+                && store.execution(id).flatMap(ExecutionRecord::outcome).isEmpty();
     }
 
     private BoxId box(ExecutionRecord record) {
@@ -504,6 +522,7 @@ public final class ExecutionService implements CodeExecution, Executions {
         private final ExecutionRecord record;
         private final BoxId box;
 
+        private final long begun = System.nanoTime();
         /** Set where nobody else need be asked. */
         private Optional<WholeRecord> whole;
 
@@ -538,8 +557,22 @@ public final class ExecutionService implements CodeExecution, Executions {
             if (e.code() != ErrorCode.NOT_FOUND || whole.isPresent()) {
                 return false;
             }
-            whole = onRecord(record.id());
+            boolean starting = isUnderWay(record.id()) && SpoolReader.isEarly(begun);
+            whole = wholeRecord(record.id());
+            if (whole.isEmpty() && starting) {
+                return paused();
+            }
             return whole.isPresent();
+        }
+
+        private static boolean paused() {
+            try {
+                Thread.sleep(SpoolReader.PAUSE);
+                return true;
+            } catch (InterruptedException e) {
+                Thread.currentThread().interrupt();
+                return false;
+            }
         }
 
         @Override

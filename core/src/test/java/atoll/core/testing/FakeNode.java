@@ -60,6 +60,8 @@ public final class FakeNode implements Node {
 
     private final Map<ExecutionId, FakeExecution> executions = new LinkedHashMap<>();
 
+    private boolean startsDelayed;
+
     private final Set<String> openGates = new HashSet<>();
 
     private List<Image> images = List.of(
@@ -178,6 +180,13 @@ public final class FakeNode implements Node {
     public void claimForAnother() {
         synchronized (lock) {
             epoch++;
+        }
+    }
+
+    /** Executions are unknown to all but who starts them, as long as their start is on its way. */
+    public void delayStarts(boolean delay) {
+        synchronized (lock) {
+            startsDelayed = delay;
         }
     }
 
@@ -641,7 +650,7 @@ public final class FakeNode implements Node {
 
     private FakeExecution execution(ExecutionId id) {
         FakeExecution execution = executions.get(id);
-        if (execution == null) {
+        if (execution == null || startsDelayed) {
             throw error(ErrorCode.NOT_FOUND, "no execution " + id);
         }
         return execution;
