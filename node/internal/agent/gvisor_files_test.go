@@ -203,3 +203,22 @@ func TestGvisor_ports_are_listed_with_their_processes_and_tunnelled_to(t *testin
 		cancel()
 	}
 }
+
+func TestGvisor_temporary_files_are_noted_while_they_exist(t *testing.T) {
+	b := newBox(t)
+	s := b.sandbox()
+	u := s.Begin(&filev1.WriteFileOpen{User: filestest.Someone, Path: s.Path("file")})
+	u.Data([]byte("x"))
+	s.Eventually("the note leads to the temporary file", func() error {
+		if text := b.inside("cat /var/lib/atoll/writes/.a* 2>/dev/null || true"); text != "x" {
+			return fmt.Errorf("%q: %s", text, b.inside("ls -la /var/lib/atoll/writes 2>&1 || true"))
+		}
+		return nil
+	})
+	if _, err := u.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	if text := b.inside("ls -A /var/lib/atoll/writes"); text != "" {
+		t.Errorf("%q", text)
+	}
+}

@@ -239,8 +239,16 @@ func (k *packer) entry(w *walk, e entry) error {
 	}
 	switch stat.Mode & unix.S_IFMT {
 	case unix.S_IFREG:
-		fd, stat, err := openRegular(w.fd(), e.name)
+		// That it was a file a moment ago is known; what it is now is looked at again.
+		fd, err := open(w.fd(), e.name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 		if err != nil {
+			return err
+		}
+		if err = unix.Fstat(fd, &stat); err == nil {
+			err = regular(&stat)
+		}
+		if err != nil {
+			_ = unix.Close(fd)
 			return err
 		}
 		return k.file(fd, name, &stat)

@@ -9,7 +9,6 @@ import (
 	"log"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync/atomic"
 
@@ -335,13 +334,18 @@ func (f *Files) noteTemporary(parent int, name, path string) (note string) {
 	if f.journal == "" {
 		return ""
 	}
+	// The system says what the folder is called: the working folder is this thread's own.
+	if err := unix.Fchdir(parent); err != nil {
+		return ""
+	}
+	folder, err := unix.Getwd()
+	_ = unix.Chdir("/")
+	if err != nil || !strings.HasPrefix(folder, "/") {
+		return ""
+	}
 	outside(func() {
-		folder, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(parent))
-		if err != nil || !strings.HasPrefix(folder, "/") {
-			return
-		}
 		note = filepath.Join(f.journal, name)
-		err = os.Symlink(folder+"/"+name, note)
+		err := os.Symlink(folder+"/"+name, note)
 		if os.IsNotExist(err) {
 			if err = os.MkdirAll(f.journal, 0o700); err == nil {
 				err = os.Symlink(folder+"/"+name, note)
