@@ -63,10 +63,12 @@ final class ProcessEvents {
     }
 
     private final EventStream events;
+    private final String process;
     private final Map<StandardStream, Output> outputs = new EnumMap<>(StandardStream.class);
 
-    private ProcessEvents(EventStream events, After after) {
+    private ProcessEvents(EventStream events, String process, After after) {
         this.events = events;
+        this.process = process;
         for (StandardStream stream : StandardStream.values()) {
             outputs.put(stream, new Output(stream));
         }
@@ -77,7 +79,7 @@ final class ProcessEvents {
     /** Writes all of it, to the end of the process or of the reader; closes the feed. */
     static void write(Exchange exchange, ProcessFeed source, After after) throws IOException, InterruptedException {
         EventStream events = exchange.events();
-        var writer = new ProcessEvents(events, after);
+        var writer = new ProcessEvents(events, source.process().id().toString(), after);
         try (var feed = UpdateFeed.of(source)) {
             // The reader learns that the request was taken before anything is printed.
             events.keepAlive();
@@ -111,7 +113,7 @@ final class ProcessEvents {
         switch (update) {
             case ProcessUpdate.Started started -> {
                 id(started.seq());
-                events.event(STARTED, new Started(started.pid(), started.at()));
+                events.event(STARTED, new Started(process, started.pid(), started.at()));
             }
             case ProcessUpdate.Output output -> output(output.stream()).write(output);
             case ProcessUpdate.Gap gap -> {
@@ -132,7 +134,7 @@ final class ProcessEvents {
         return false;
     }
 
-    record Started(int pid, Instant startedAt) {}
+    record Started(String processId, int pid, Instant startedAt) {}
 
     private void id(long seq) throws IOException, InterruptedException {
         byte[] stdout = output(StandardStream.STDOUT).pieces.held();

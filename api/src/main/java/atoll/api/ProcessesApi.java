@@ -2,6 +2,7 @@ package atoll.api;
 
 import atoll.core.AtollException;
 import atoll.core.Caller;
+import atoll.core.ErrorCode;
 import atoll.core.SandboxId;
 import atoll.core.execution.OutputReader;
 import atoll.core.process.OutputChoice;
@@ -120,9 +121,22 @@ final class ProcessesApi {
             piece = body.next();
         }
         if (close || reached == null) {
-            reached = processes.write(caller, process, at, ByteBuffer.allocate(0), close, WRITE_LIMIT);
+            reached = close(caller, process, at, close, reached);
         }
         exchange.json(200, new Input(reached.offset(), reached.closed(), reached.complete()));
+    }
+
+    private Written close(Caller caller, ProcessRef process, OptionalLong at, boolean close, @Nullable Written reached)
+            throws InterruptedException {
+        try {
+            return processes.write(caller, process, at, ByteBuffer.allocate(0), close, WRITE_LIMIT);
+        } catch (AtollException e) {
+            if (reached == null || e.code() != ErrorCode.CONFLICT) {
+                throw e;
+            }
+            // It took all and has ended before its input was to.
+            return new Written(reached.offset(), true, true);
+        }
     }
 
     void signal(Exchange exchange, Caller caller) throws IOException, InterruptedException {

@@ -301,7 +301,9 @@ final class Wire {
         };
         boolean exits = reason == ExitReason.COMPLETED
                 || reason == ExitReason.EXITED
-                || (reason == ExitReason.KERNEL_DIED && f.getSignal() == 0);
+                || (reason == ExitReason.KERNEL_DIED && f.getSignal() == 0)
+                // Ended by itself when memory was refused to it, or to a child.
+                || (reason == ExitReason.OUT_OF_MEMORY && f.getExitCode() != 0);
         return new NodeEvent.Finish(
                 reason,
                 f.hasError()
