@@ -47,6 +47,7 @@ messages() {
   one_line "builds brought along that are not there" "$folder/none build" "$(ATOLL_BUILDS=$folder/none atoll up --data-dir "$folder/none")"
   one_line "env with nothing running" "up --data-dir" "$(atoll env --data-dir "$folder/none")"
   one_line "run with nothing running" "up --data-dir" "$(atoll run --data-dir "$folder/none" -- ls --all --port 1)"
+  one_line "folder named before the command" "up $folder/none" "$(atoll --data-dir "$folder/none" env)"
   one_line "exec with nothing running" "up --data-dir" "$(atoll exec 'print(1)' --data-dir "$folder/none")"
   one_line "up without root" "sudo docker" "$(setpriv --reuid 65534 --regid 65534 --clear-groups "$folder/clone/atoll" up --data-dir "$folder/none" 2>&1 || true)"
   check "down with nothing installed says so and is no failure" "Nothing is installed in $folder/none." "$("$root/atoll" down --all --data-dir "$folder/none" 2>&1)"
