@@ -13,6 +13,7 @@ import java.util.OptionalLong;
 import java.util.Set;
 import java.util.TreeSet;
 import tools.jackson.databind.JsonNode;
+import tools.jackson.databind.node.MissingNode;
 
 /**
  * The fields of a caller's JSON object. Strict: a field that is not known is refused, since a misspelt {@code sandbox_id} that is ignored would run the code in
@@ -99,21 +100,40 @@ final class Fields {
         return asInt(wholeNumber(name, 1 << 20));
     }
 
-    boolean flag(String name, boolean otherwise) {
-        JsonNode value = object.get(name);
-        boolean there = value != null && !value.isNull();
-        return there ? flag(name) : otherwise;
+    boolean flag(String name) {
+        return flag(name, false);
     }
 
-    boolean flag(String name) {
+    boolean flag(String name, boolean otherwise) {
         JsonNode value = object.get(name);
         if (value == null || value.isNull()) {
-            return false;
+            return otherwise;
         }
         if (!value.isBoolean()) {
             throw wrongType(name, value, "true or false");
         }
         return value.booleanValue();
+    }
+
+    int wholeNumber(String name, int otherwise, int least, int most) {
+        OptionalLong value = wholeNumber(name, most);
+        if (value.isPresent() && value.getAsLong() < least) {
+            throw AtollException.invalid(
+                    "%s: %d (expected: a whole number from %d to %d)".formatted(name, value.getAsLong(), least, most),
+                    "Correct the value.");
+        }
+        return (int) value.orElse(otherwise);
+    }
+
+    /** The items of an array that must be there. */
+    List<JsonNode> nodes(String name) {
+        JsonNode value = object.get(name);
+        if (value == null || !value.isArray()) {
+            throw wrongType(name, value == null ? MissingNode.getInstance() : value, "an array");
+        }
+        var items = new ArrayList<JsonNode>();
+        value.forEach(items::add);
+        return items;
     }
 
     Optional<Duration> seconds(String name) {

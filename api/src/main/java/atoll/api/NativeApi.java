@@ -39,6 +39,9 @@ public final class NativeApi {
         var contexts = new ContextsApi(atoll.contexts(), atoll.codeExecution(), atoll.executions());
         var processes = new ProcessesApi(atoll.processes());
         var usage = new MetricsApi(atoll.usage());
+        var files = new FilesApi(atoll.files());
+        var ports = new PortsApi(atoll.ports());
+        var terminals = new PtyApi(atoll.processes());
         var templates = new TemplatesApi(atoll.templates());
         Supplier<ServerStatus> status = atoll::status;
         var mcp = new McpApi(atoll.codeExecution(), version, allowedOrigins);
@@ -76,6 +79,27 @@ public final class NativeApi {
                 .get("/v1/sandboxes/{sandbox_id}/ps", auth.guard(processes::ps))
                 .post("/v1/sandboxes/{sandbox_id}/ps/{pid}:signal", auth.guard(processes::signalGuest))
                 .get("/v1/sandboxes/{sandbox_id}/metrics", auth.guard(usage::list))
+                .get("/v1/sandboxes/{sandbox_id}/files", auth.guard(files::read))
+                .put("/v1/sandboxes/{sandbox_id}/files", auth.guard(files::write))
+                .delete("/v1/sandboxes/{sandbox_id}/files", auth.guard(files::remove))
+                .get("/v1/sandboxes/{sandbox_id}/files:stat", auth.guard(files::stat))
+                .get("/v1/sandboxes/{sandbox_id}/files:list", auth.guard(files::list))
+                .get("/v1/sandboxes/{sandbox_id}/files:find", auth.guard(files::find))
+                .post("/v1/sandboxes/{sandbox_id}/files:mkdir", auth.guard(files::makeFolder))
+                .post("/v1/sandboxes/{sandbox_id}/files:move", auth.guard(files::move))
+                .post("/v1/sandboxes/{sandbox_id}/files:copy", auth.guard(files::copy))
+                .post("/v1/sandboxes/{sandbox_id}/files:chmod", auth.guard(files::change))
+                .post("/v1/sandboxes/{sandbox_id}/files:symlink", auth.guard(files::symlink))
+                .post("/v1/sandboxes/{sandbox_id}/files:replace", auth.guard(files::replace))
+                .post("/v1/sandboxes/{sandbox_id}/files:batch", auth.guard(files::batch))
+                .get("/v1/sandboxes/{sandbox_id}/files:archive", auth.guard(files::pack))
+                .put("/v1/sandboxes/{sandbox_id}/files:archive", auth.guard(files::unpack))
+                .get("/v1/sandboxes/{sandbox_id}/files:watch", auth.guard(files::watch))
+                .post("/v1/sandboxes/{sandbox_id}/files:watch", auth.guard(files::startWatch))
+                .delete("/v1/sandboxes/{sandbox_id}/files:watch", auth.guard(files::endWatch))
+                .get("/v1/sandboxes/{sandbox_id}/pty", auth.guardSocket(terminals::open))
+                .get("/v1/sandboxes/{sandbox_id}/ports", auth.guard(ports::list))
+                .get("/v1/sandboxes/{sandbox_id}/ports/{port}/tunnel", auth.guardSocket(ports::tunnel))
                 .get("/v1/templates", auth.guard(templates::list))
                 .get("/v1/templates/{template_id}", auth.guard(templates::get))
                 .get("/metrics", auth.guard((exchange, caller) -> {

@@ -30,6 +30,8 @@ import atoll.core.execution.Executions;
 import atoll.core.execution.ExitReason;
 import atoll.core.execution.OutputReader;
 import atoll.core.execution.StandardStream;
+import atoll.core.file.Files;
+import atoll.core.port.Ports;
 import atoll.core.process.Processes;
 import atoll.core.sandbox.Context;
 import atoll.core.sandbox.Contexts;
@@ -550,6 +552,16 @@ final class FakeAtoll implements Atoll, Keys, CodeExecution, Executions, Sandbox
     @Override
     public Usage usage() {
         return elsewhere(Usage.class);
+    }
+
+    @Override
+    public Files files() {
+        return elsewhere(Files.class);
+    }
+
+    @Override
+    public Ports ports() {
+        return elsewhere(Ports.class);
     }
 
     /** What is inside sandboxes is tested over the real core: see {@link InsideServer}. */

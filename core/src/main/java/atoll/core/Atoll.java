@@ -2,6 +2,8 @@ package atoll.core;
 
 import atoll.core.execution.CodeExecution;
 import atoll.core.execution.Executions;
+import atoll.core.file.Files;
+import atoll.core.port.Ports;
 import atoll.core.process.Processes;
 import atoll.core.sandbox.Contexts;
 import atoll.core.sandbox.Sandboxes;
@@ -16,7 +18,11 @@ public interface Atoll {
 
     Executions executions();
 
+    Files files();
+
     Keys keys();
+
+    Ports ports();
 
     Processes processes();
 

@@ -3,9 +3,13 @@ package atoll.core;
 import atoll.core.execution.CodeExecution;
 import atoll.core.execution.ExecutionService;
 import atoll.core.execution.Executions;
+import atoll.core.file.FileService;
+import atoll.core.file.Files;
 import atoll.core.node.Node;
 import atoll.core.node.PatientNode;
 import atoll.core.pool.Pools;
+import atoll.core.port.PortService;
+import atoll.core.port.Ports;
 import atoll.core.process.ProcessService;
 import atoll.core.process.Processes;
 import atoll.core.process.StartProcess;
@@ -45,6 +49,8 @@ public final class AtollCore implements Atoll, AutoCloseable {
     private final ExecutionService executions;
     private final ProcessService processes;
     private final UsageService usage;
+    private final FileService files;
+    private final PortService ports;
     private final Recovery recovery;
     private final Retention retention;
     private final ExecutorService threads;
@@ -73,6 +79,8 @@ public final class AtollCore implements Atoll, AutoCloseable {
         executions = new ExecutionService(sandboxes, templates, store, patient, settings, clock, metrics, background);
         processes = new ProcessService(sandboxes, store, patient, clock, metrics, background);
         usage = new UsageService(sandboxes, store, patient, settings.usagePeriod());
+        files = new FileService(sandboxes, patient, clock, background);
+        ports = new PortService(sandboxes, patient);
         recovery = new Recovery(store, patient, templates, pools, sandboxes, executions, processes);
         retention = new Retention(store, patient, settings, clock);
     }
@@ -113,6 +121,11 @@ public final class AtollCore implements Atoll, AutoCloseable {
     }
 
     @Override
+    public Files files() {
+        return files;
+    }
+
+    @Override
     public Keys keys() {
         return keys;
     }
@@ -120,6 +133,11 @@ public final class AtollCore implements Atoll, AutoCloseable {
     @Override
     public Processes processes() {
         return processes;
+    }
+
+    @Override
+    public Ports ports() {
+        return ports;
     }
 
     @Override

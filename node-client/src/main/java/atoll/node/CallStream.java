@@ -10,7 +10,7 @@ import java.util.concurrent.LinkedBlockingQueue;
 import java.util.function.Function;
 
 /**
- * A server's stream, read by blocking. At most {@link #WINDOW} messages are on their way or in the queue: who reads slowly holds back
+ * A server's stream, read by blocking. At most a window of messages are on their way or in the queue: who reads slowly holds back
  * the node, and through it nothing but this stream. The listener runs on the channel's event loop and only enqueues.
  */
 final class CallStream<M, T> implements NodeStream<T> {
@@ -25,12 +25,15 @@ final class CallStream<M, T> implements NodeStream<T> {
     private final ClientCall<?, M> call;
     private final Function<M, T> mapping;
     private final Function<Status, AtollException> failure;
+    private final int window;
     /** Messages read since more were last asked for; used by the reader only. */
     private int taken;
 
     private final LinkedBlockingQueue<Item<M>> queue = new LinkedBlockingQueue<>();
 
-    private CallStream(ClientCall<?, M> call, Function<M, T> mapping, Function<Status, AtollException> failure) {
+    private CallStream(
+            ClientCall<?, M> call, Function<M, T> mapping, Function<Status, AtollException> failure, int window) {
+        this.window = window;
         this.call = call;
         this.mapping = mapping;
         this.failure = failure;
@@ -38,9 +41,19 @@ final class CallStream<M, T> implements NodeStream<T> {
 
     static <Q, M, T> CallStream<M, T> start(
             ClientCall<Q, M> call, Q request, Function<M, T> mapping, Function<Status, AtollException> failure) {
-        CallStream<M, T> stream = new CallStream<>(call, mapping, failure);
+        return start(call, request, mapping, failure, WINDOW);
+    }
+
+    /** The same with another number of messages on their way, for large or small ones. */
+    static <Q, M, T> CallStream<M, T> start(
+            ClientCall<Q, M> call,
+            Q request,
+            Function<M, T> mapping,
+            Function<Status, AtollException> failure,
+            int window) {
+        CallStream<M, T> stream = new CallStream<>(call, mapping, failure, window);
         call.start(stream.new Listener(), new Metadata());
-        call.request(WINDOW);
+        call.request(window);
         call.sendMessage(request);
         call.halfClose();
         return stream;
@@ -52,7 +65,7 @@ final class CallStream<M, T> implements NodeStream<T> {
             case Message<M>(M message) -> {
                 taken++;
                 // Each request crosses over to the event loop and wakes it, so not for every message.
-                if (taken == WINDOW / 2) {
+                if (taken == window / 2) {
                     call.request(taken);
                     taken = 0;
                 }

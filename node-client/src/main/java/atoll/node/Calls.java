@@ -103,7 +103,13 @@ final class Calls {
         };
     }
 
-    private AtollException told(AtollException failure) {
+    /** For calls with a flow of their own. */
+    Channel channel() {
+        return channel;
+    }
+
+    /** Looks at a failure before it is thrown. */
+    AtollException told(AtollException failure) {
         if (failure.code() == ErrorCode.NODE_UNAVAILABLE) {
             reconnect.run();
         }

@@ -7,6 +7,13 @@ import atoll.core.ErrorCode;
 import atoll.core.ExecutionId;
 import atoll.core.execution.OutputReader;
 import atoll.core.execution.StandardStream;
+import atoll.core.file.FileEvent;
+import atoll.core.file.FileOperation;
+import atoll.core.file.FileReader;
+import atoll.core.file.FileReply;
+import atoll.core.file.FileWriter;
+import atoll.core.file.ReadFile;
+import atoll.core.file.WriteFile;
 import atoll.core.node.Box;
 import atoll.core.node.BoxAssignment;
 import atoll.core.node.BoxSpec;
@@ -21,6 +28,8 @@ import atoll.core.node.NodeExecution;
 import atoll.core.node.NodeInfo;
 import atoll.core.node.NodeProcesses;
 import atoll.core.node.NodeStream;
+import atoll.core.port.ListeningPort;
+import atoll.core.port.Tunnel;
 import atoll.core.template.Limits;
 import atoll.proto.engine.v1.AssignBoxRequest;
 import atoll.proto.engine.v1.AttachRequest;
@@ -69,6 +78,8 @@ public final class GrpcNode implements Node {
     private final AutoCloseable afterChannel;
     private final Calls calls;
     private final GrpcProcesses processes;
+    private final GrpcFiles files;
+    private final GrpcPorts ports;
     private volatile long epoch;
 
     private GrpcNode(ManagedChannel managed, AutoCloseable afterChannel) {
@@ -77,6 +88,8 @@ public final class GrpcNode implements Node {
         // Who calls knows how long to wait; the channel's own pauses grow to minutes.
         this.calls = new Calls(ClientInterceptors.intercept(managed, new EpochHeader()), managed::resetConnectBackoff);
         this.processes = new GrpcProcesses(calls);
+        this.files = new GrpcFiles(calls.channel(), calls::told);
+        this.ports = new GrpcPorts(calls.channel(), calls::told);
     }
 
     /** The engine that listens on a Unix socket. */
@@ -328,6 +341,36 @@ public final class GrpcNode implements Node {
                 .setKeepSpool(keepSpool)
                 .build();
         done(quick(EngineGrpc.getForgetExecutionsMethod(), request, "executions that are on record"));
+    }
+
+    @Override
+    public FileReply file(BoxId box, String user, FileOperation operation) {
+        return files.file(box, user, operation);
+    }
+
+    @Override
+    public FileReader readFile(BoxId box, String user, ReadFile what) {
+        return files.readFile(box, user, what);
+    }
+
+    @Override
+    public FileWriter writeFile(BoxId box, String user, WriteFile what) {
+        return files.writeFile(box, user, what);
+    }
+
+    @Override
+    public NodeStream<FileEvent> watchFiles(BoxId box, String user, String path, boolean recursive) {
+        return files.watchFiles(box, user, path, recursive);
+    }
+
+    @Override
+    public List<ListeningPort> ports(BoxId box) {
+        return ports.ports(box);
+    }
+
+    @Override
+    public Tunnel tunnel(BoxId box, int port) {
+        return ports.tunnel(box, port);
     }
 
     @Override

@@ -12,6 +12,9 @@ import atoll.core.ProcessId;
 import atoll.core.SandboxId;
 import atoll.core.execution.OutputReader;
 import atoll.core.execution.StandardStream;
+import atoll.core.file.FileReader;
+import atoll.core.file.FileStat;
+import atoll.core.file.FileWriter;
 import atoll.core.node.BoxAssignment;
 import atoll.core.node.BoxState;
 import atoll.core.node.ContextSpec;
@@ -21,6 +24,7 @@ import atoll.core.node.NodeEvent;
 import atoll.core.node.NodeInfo;
 import atoll.core.node.NodeProcess;
 import atoll.core.node.NodeStream;
+import atoll.core.port.Tunnel;
 import atoll.core.process.InputPosition;
 import atoll.core.process.OutputChoice;
 import atoll.core.process.SignalTarget;
@@ -44,6 +48,7 @@ import atoll.proto.engine.v1.EngineGrpc;
 import atoll.proto.engine.v1.EngineInfo;
 import atoll.proto.engine.v1.ExecuteRequest;
 import atoll.proto.engine.v1.ExecutionRecord;
+import atoll.proto.engine.v1.FileCall;
 import atoll.proto.engine.v1.ForgetExecutionsReply;
 import atoll.proto.engine.v1.ForgetExecutionsRequest;
 import atoll.proto.engine.v1.GetInfoRequest;
@@ -62,6 +67,7 @@ import atoll.proto.engine.v1.ListProcessesRequest;
 import atoll.proto.engine.v1.OpenContextRequest;
 import atoll.proto.engine.v1.OutputPiece;
 import atoll.proto.engine.v1.ProcessRequest;
+import atoll.proto.engine.v1.ReadFileCall;
 import atoll.proto.engine.v1.ReadOutputRequest;
 import atoll.proto.engine.v1.ResizeTerminalReply;
 import atoll.proto.engine.v1.ResizeTerminalRequest;
@@ -70,8 +76,11 @@ import atoll.proto.engine.v1.SampleUsageRequest;
 import atoll.proto.engine.v1.SignalProcessReply;
 import atoll.proto.engine.v1.SignalProcessRequest;
 import atoll.proto.engine.v1.StartProcessRequest;
+import atoll.proto.engine.v1.TunnelCall;
 import atoll.proto.engine.v1.UpdateLimitsRequest;
 import atoll.proto.engine.v1.WatchBoxesRequest;
+import atoll.proto.engine.v1.WatchFilesCall;
+import atoll.proto.engine.v1.WriteFileCall;
 import atoll.proto.engine.v1.WriteInputRequest;
 import atoll.proto.exec.v1.Context;
 import atoll.proto.exec.v1.ContextState;
@@ -82,19 +91,31 @@ import atoll.proto.exec.v1.Finished;
 import atoll.proto.exec.v1.Gap;
 import atoll.proto.exec.v1.GuestProcess;
 import atoll.proto.exec.v1.ListGuestProcessesReply;
+import atoll.proto.exec.v1.ListPortsReply;
+import atoll.proto.exec.v1.ListeningPort;
 import atoll.proto.exec.v1.Output;
 import atoll.proto.exec.v1.Process;
 import atoll.proto.exec.v1.Result;
 import atoll.proto.exec.v1.SignalRequest;
 import atoll.proto.exec.v1.Started;
 import atoll.proto.exec.v1.Stream;
+import atoll.proto.exec.v1.TunnelEnd;
+import atoll.proto.exec.v1.TunnelMessage;
+import atoll.proto.exec.v1.TunnelOpened;
 import atoll.proto.exec.v1.WriteInputReply;
+import atoll.proto.file.v1.FileEvent;
+import atoll.proto.file.v1.FilePiece;
+import atoll.proto.file.v1.FileReply;
+import atoll.proto.file.v1.WriteFileOpen;
+import atoll.proto.file.v1.WriteFileReply;
 import com.google.protobuf.ByteString;
 import io.grpc.Deadline;
 import io.grpc.Status;
 import io.grpc.stub.ServerCallStreamObserver;
 import io.grpc.stub.StreamObserver;
+import java.nio.ByteBuffer;
 import java.time.Duration;
+import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
@@ -105,6 +126,7 @@ import java.util.concurrent.locks.LockSupport;
 import java.util.function.Function;
 import java.util.function.Supplier;
 import java.util.stream.Collectors;
+import org.jspecify.annotations.Nullable;
 
 /** A {@link FakeNode} behind the engine's protocol: the other half of {@code Wire}, written once. */
 final class FakeEngine extends EngineGrpc.EngineImplBase {
@@ -165,17 +187,11 @@ final class FakeEngine extends EngineGrpc.EngineImplBase {
     }
 
     private static Status status(AtollException e) {
-        Status status = switch (e.code()) {
-            case NOT_FOUND -> Status.NOT_FOUND;
-            case PROGRAM_NOT_FOUND -> Status.NOT_FOUND;
-            case PERMISSION_DENIED -> Status.PERMISSION_DENIED;
-            case INVALID_REQUEST -> Status.INVALID_ARGUMENT;
-            case CONFLICT -> Status.FAILED_PRECONDITION;
-            case NODE_UNAVAILABLE -> Status.UNAVAILABLE;
-            case NODE_FULL, DISK_FULL -> Status.RESOURCE_EXHAUSTED;
-            default -> Status.INTERNAL;
+        return switch (e.code()) {
+            case PROGRAM_NOT_FOUND -> Status.NOT_FOUND.withDescription(e.message());
+            case NODE_FULL -> Status.RESOURCE_EXHAUSTED.withDescription(e.message());
+            default -> FakeEngineFiles.status(e);
         };
-        return status.withDescription(e.message());
     }
 
     @Override
@@ -711,5 +727,204 @@ final class FakeEngine extends EngineGrpc.EngineImplBase {
                     request.getKeepSpool());
             return ForgetExecutionsReply.getDefaultInstance();
         });
+    }
+
+    @Override
+    public void file(FileCall call, StreamObserver<FileReply> reply) {
+        answer(
+                reply,
+                () -> FakeEngineFiles.reply(node.file(
+                        BoxId.parse(call.getBoxId()),
+                        call.getRequest().getUser(),
+                        FakeEngineFiles.operation(call.getRequest()))));
+    }
+
+    /** Either the file that is read, or a piece of it. */
+    private record Read(Optional<FileStat> file, Optional<ByteBuffer> piece) {}
+
+    @Override
+    public void readFile(ReadFileCall call, StreamObserver<FilePiece> reply) {
+        stream(
+                reply,
+                () -> {
+                    FileReader reader = node.readFile(
+                            BoxId.parse(call.getBoxId()),
+                            call.getRequest().getUser(),
+                            FakeEngineFiles.read(call.getRequest()));
+                    Iterator<FileStat> first = List.of(reader.file()).iterator();
+                    return (Streaming<Read>) () -> first.hasNext()
+                            ? Optional.of(new Read(Optional.of(first.next()), Optional.empty()))
+                            : reader.next().map(piece -> new Read(Optional.empty(), Optional.of(piece)));
+                },
+                () -> {},
+                (Read read) -> {
+                    FilePiece.Builder built = FilePiece.newBuilder();
+                    read.file().ifPresent(file -> built.setFile(FakeEngineFiles.info(file)));
+                    read.piece().ifPresent(piece -> built.setData(ByteString.copyFrom(piece)));
+                    return built.build();
+                });
+    }
+
+    @Override
+    public StreamObserver<WriteFileCall> writeFile(StreamObserver<WriteFileReply> reply) {
+        return new StreamObserver<>() {
+            private @Nullable FileWriter writer;
+
+            @Override
+            public void onNext(WriteFileCall call) {
+                try {
+                    take(call);
+                } catch (AtollException e) {
+                    reply.onError(FakeEngineFiles.status(e).asRuntimeException());
+                } catch (InterruptedException e) {
+                    Thread.currentThread().interrupt();
+                }
+            }
+
+            private void take(WriteFileCall call) throws InterruptedException {
+                switch (call.getRequest().getMessageCase()) {
+                    case OPEN -> {
+                        WriteFileOpen open = call.getRequest().getOpen();
+                        writer = node.writeFile(
+                                BoxId.parse(call.getBoxId()), open.getUser(), FakeEngineFiles.write(open));
+                    }
+                    case DATA -> {
+                        if (writer != null) {
+                            writer.write(call.getRequest().getData().asReadOnlyByteBuffer());
+                        }
+                    }
+                    case COMMIT -> {
+                        if (writer != null) {
+                            reply.onNext(FakeEngineFiles.written(writer.commit()));
+                            reply.onCompleted();
+                        }
+                    }
+                    case MESSAGE_NOT_SET -> throw new IllegalArgumentException("an empty message");
+                }
+            }
+
+            @Override
+            public void onError(Throwable t) {
+                close();
+            }
+
+            @Override
+            public void onCompleted() {
+                close();
+            }
+
+            private void close() {
+                if (writer != null) {
+                    writer.close();
+                }
+            }
+        };
+    }
+
+    @Override
+    public void watchFiles(WatchFilesCall call, StreamObserver<FileEvent> reply) {
+        NodeStream<atoll.core.file.FileEvent> watch;
+        try {
+            watch = node.watchFiles(
+                    BoxId.parse(call.getBoxId()),
+                    call.getRequest().getUser(),
+                    call.getRequest().getPath(),
+                    call.getRequest().getRecursive());
+        } catch (AtollException e) {
+            reply.onError(FakeEngineFiles.status(e).asRuntimeException());
+            return;
+        }
+        stream(reply, () -> watch::next, watch::close, FakeEngineFiles::event);
+        ((ServerCallStreamObserver<FileEvent>) reply).setOnCancelHandler(watch::close);
+    }
+
+    @Override
+    public void listPorts(BoxRequest request, StreamObserver<ListPortsReply> reply) {
+        answer(
+                reply,
+                () -> ListPortsReply.newBuilder()
+                        .addAllPorts(node.ports(BoxId.parse(request.getBoxId())).stream()
+                                .map(port -> ListeningPort.newBuilder()
+                                        .setPort(port.port())
+                                        .setAddress(port.address())
+                                        .setPid(port.pid())
+                                        .setCommand(port.command())
+                                        .build())
+                                .toList())
+                        .build());
+    }
+
+    @Override
+    public StreamObserver<TunnelCall> tunnel(StreamObserver<TunnelMessage> reply) {
+        return new StreamObserver<>() {
+            private @Nullable Tunnel tunnel;
+
+            @Override
+            public void onNext(TunnelCall call) {
+                try {
+                    take(call);
+                } catch (AtollException e) {
+                    reply.onError(FakeEngineFiles.status(e).asRuntimeException());
+                } catch (InterruptedException e) {
+                    Thread.currentThread().interrupt();
+                }
+            }
+
+            private void take(TunnelCall call) throws InterruptedException {
+                switch (call.getMessage().getMessageCase()) {
+                    case OPEN -> {
+                        Tunnel opened = node.tunnel(
+                                BoxId.parse(call.getBoxId()),
+                                call.getMessage().getOpen().getPort());
+                        tunnel = opened;
+                        reply.onNext(TunnelMessage.newBuilder()
+                                .setOpened(TunnelOpened.getDefaultInstance())
+                                .build());
+                        Thread.ofVirtual().start(() -> back(opened));
+                    }
+                    case DATA -> {
+                        if (tunnel != null) {
+                            tunnel.send(call.getMessage().getData().asReadOnlyByteBuffer());
+                        }
+                    }
+                    case END -> {
+                        if (tunnel != null) {
+                            tunnel.end();
+                        }
+                    }
+                    case OPENED, MESSAGE_NOT_SET -> throw new IllegalArgumentException("not for an engine");
+                }
+            }
+
+            private void back(Tunnel from) {
+                try (from) {
+                    Optional<ByteBuffer> piece = from.receive();
+                    while (piece.isPresent()) {
+                        reply.onNext(TunnelMessage.newBuilder()
+                                .setData(ByteString.copyFrom(piece.get()))
+                                .build());
+                        piece = from.receive();
+                    }
+                    reply.onNext(TunnelMessage.newBuilder()
+                            .setEnd(TunnelEnd.getDefaultInstance())
+                            .build());
+                    reply.onCompleted();
+                } catch (InterruptedException e) {
+                    Thread.currentThread().interrupt();
+                }
+            }
+
+            @Override
+            public void onError(Throwable t) {
+                onCompleted();
+            }
+
+            @Override
+            public void onCompleted() {
+                if (tunnel != null) {
+                    tunnel.close();
+                }
+            }
+        };
     }
 }

@@ -16,7 +16,7 @@ import java.util.Optional;
  * again), {@code NOT_FOUND} for what the node does not know, {@code CONFLICT} when a box has ended or a newer server owns the node,
  * {@code NODE_FULL}, {@code DISK_FULL}, {@code INVALID_REQUEST} and {@code INTERNAL}.
  */
-public interface Node extends AutoCloseable {
+public interface Node extends NodeFiles, NodePorts, AutoCloseable {
     NodeInfo info();
 
     /** Owns the node from now on; calls by servers with a smaller epoch are refused. */

@@ -7,6 +7,15 @@ import atoll.core.ErrorCode;
 import atoll.core.ExecutionId;
 import atoll.core.execution.OutputReader;
 import atoll.core.execution.StandardStream;
+import atoll.core.file.FileEvent;
+import atoll.core.file.FileOperation;
+import atoll.core.file.FileReader;
+import atoll.core.file.FileReply;
+import atoll.core.file.FileWriter;
+import atoll.core.file.ReadFile;
+import atoll.core.file.WriteFile;
+import atoll.core.port.ListeningPort;
+import atoll.core.port.Tunnel;
 import atoll.core.template.Limits;
 import java.time.Duration;
 import java.util.List;
@@ -46,7 +55,8 @@ public final class PatientNode implements Node {
 
     /** To be asked when the node refused a call with {@code CONFLICT}; fails if that was because a newer server owns it. */
     public void requireOwned(AtollException refusal) {
-        if (refusal.code() == ErrorCode.CONFLICT && claimed > 0) {
+        boolean refused = refusal.code() == ErrorCode.CONFLICT || refusal.code() == ErrorCode.FILE_CONFLICT;
+        if (refused && claimed > 0) {
             NodeInfo info = info();
             assert info.claimedEpoch() >= 0;
         }
@@ -244,6 +254,64 @@ public final class PatientNode implements Node {
     public List<BoxUsage> sampleUsage() {
         requireOwned();
         return node.sampleUsage();
+    }
+
+    @Override
+    public FileReply file(BoxId box, String user, FileOperation operation) {
+        if (operation.repeatable()) {
+            return patiently(() -> node.file(box, user, operation));
+        }
+        return once(box, () -> node.file(box, user, operation));
+    }
+
+    @Override
+    public FileReader readFile(BoxId box, String user, ReadFile what) {
+        return patiently(() -> node.readFile(box, user, what));
+    }
+
+    @Override
+    public FileWriter writeFile(BoxId box, String user, WriteFile what) {
+        return once(box, () -> node.writeFile(box, user, what));
+    }
+
+    @Override
+    public NodeStream<FileEvent> watchFiles(BoxId box, String user, String path, boolean recursive) {
+        requireOwned();
+        return node.watchFiles(box, user, path, recursive);
+    }
+
+    @Override
+    public List<ListeningPort> ports(BoxId box) {
+        return patiently(() -> node.ports(box));
+    }
+
+    @Override
+    public Tunnel tunnel(BoxId box, int port) {
+        return patiently(() -> node.tunnel(box, port));
+    }
+
+    /** For what must not be done twice: waits until the box can be reached, and then has one try. */
+    private <T> T once(BoxId box, Supplier<T> call) {
+        BoxState state = patiently(() -> reachable(box));
+        assert state != BoxState.RECONNECTING;
+        try {
+            return call.get();
+        } catch (AtollException e) {
+            requireOwned(e);
+            throw e;
+        }
+    }
+
+    private BoxState reachable(BoxId id) {
+        BoxState state = node.box(id).map(Box::state).orElse(BoxState.DELETED);
+        if (state == BoxState.RECONNECTING) {
+            throw new AtollException(
+                    ErrorCode.NODE_UNAVAILABLE,
+                    "the sandbox is being reached again",
+                    "The engine of the node was restarted.",
+                    "Try again in a moment.");
+        }
+        return state;
     }
 
     @Override

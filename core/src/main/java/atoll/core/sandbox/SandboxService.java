@@ -33,10 +33,12 @@ import java.time.Duration;
 import java.time.Instant;
 import java.time.InstantSource;
 import java.util.Collection;
+import java.util.EnumSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.OptionalInt;
+import java.util.Set;
 import java.util.TreeMap;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
@@ -56,6 +58,10 @@ public final class SandboxService implements Sandboxes {
     private static final long DELETE_WAIT_MILLIS = 2_000;
 
     private static final int TAKE_TRIES = 3;
+    /** What a node answers when the box has ended, and at other times too. */
+    private static final Set<ErrorCode> MAYBE_ENDED =
+            EnumSet.of(ErrorCode.NOT_FOUND, ErrorCode.CONFLICT, ErrorCode.FILE_NOT_FOUND, ErrorCode.FILE_CONFLICT);
+
     private static final String OPERATION = "create_sandbox";
 
     /** Starts the main process of a sandbox that is being made. */
@@ -524,8 +530,7 @@ public final class SandboxService implements Sandboxes {
 
     /** What a failure of the node means to the caller of this sandbox. */
     public RuntimeException translated(LiveSandbox sandbox, RuntimeException e) {
-        if (!(e instanceof AtollException known)
-                || (known.code() != ErrorCode.NOT_FOUND && known.code() != ErrorCode.CONFLICT)) {
+        if (!(e instanceof AtollException known) || !MAYBE_ENDED.contains(known.code())) {
             return e;
         }
         if (sandbox.sandbox().state() == SandboxState.ENDED) {

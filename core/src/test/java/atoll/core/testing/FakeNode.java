@@ -13,6 +13,13 @@ import atoll.core.execution.ExitReason;
 import atoll.core.execution.MimeBundle;
 import atoll.core.execution.OutputReader;
 import atoll.core.execution.StandardStream;
+import atoll.core.file.FileEvent;
+import atoll.core.file.FileOperation;
+import atoll.core.file.FileReader;
+import atoll.core.file.FileReply;
+import atoll.core.file.FileWriter;
+import atoll.core.file.ReadFile;
+import atoll.core.file.WriteFile;
 import atoll.core.node.Box;
 import atoll.core.node.BoxAssignment;
 import atoll.core.node.BoxSpec;
@@ -27,6 +34,8 @@ import atoll.core.node.NodeEvent;
 import atoll.core.node.NodeExecution;
 import atoll.core.node.NodeInfo;
 import atoll.core.node.NodeStream;
+import atoll.core.port.ListeningPort;
+import atoll.core.port.Tunnel;
 import atoll.core.sandbox.EndReason;
 import atoll.core.template.Limits;
 import java.nio.ByteBuffer;
@@ -117,6 +126,8 @@ public final class FakeNode implements Node {
         Optional<SandboxId> sandbox = Optional.empty();
         Optional<Box.End> end = Optional.empty();
         final Map<ContextId, FakeContext> contexts = new LinkedHashMap<>();
+        final FakeFiles files = new FakeFiles();
+        final FakePorts ports = new FakePorts();
 
         FakeBox(BoxId id, BoxSpec spec) {
             this.id = id;
@@ -303,6 +314,27 @@ public final class FakeNode implements Node {
             return (int)
                     boxes.values().stream().filter(box -> !box.state.isOver()).count();
         }
+    }
+
+    /** What is in a box. */
+    public FakeFiles filesOf(BoxId id) {
+        synchronized (lock) {
+            return known(id).files;
+        }
+    }
+
+    public FakePorts portsOf(BoxId id) {
+        synchronized (lock) {
+            return known(id).ports;
+        }
+    }
+
+    private FakeBox known(BoxId id) {
+        FakeBox box = boxes.get(id);
+        if (box == null) {
+            throw error(ErrorCode.NOT_FOUND, "no box " + id);
+        }
+        return box;
     }
 
     // The port.
@@ -727,6 +759,65 @@ public final class FakeNode implements Node {
             return true;
         });
         assert done;
+    }
+
+    @Override
+    public FileReply file(BoxId box, String user, FileOperation operation) {
+        return inside(box).files.apply(user, operation);
+    }
+
+    @Override
+    public FileReader readFile(BoxId box, String user, ReadFile what) {
+        return inside(box).files.read(user, what, link(box));
+    }
+
+    @Override
+    public FileWriter writeFile(BoxId box, String user, WriteFile what) {
+        return inside(box).files.write(user, what, link(box));
+    }
+
+    @Override
+    public NodeStream<FileEvent> watchFiles(BoxId box, String user, String path, boolean recursive) {
+        return inside(box).files.watch(user, path, recursive, link(box));
+    }
+
+    @Override
+    public List<ListeningPort> ports(BoxId box) {
+        return call(() -> running(box).ports.list());
+    }
+
+    @Override
+    public Tunnel tunnel(BoxId box, int port) {
+        return call(() -> running(box).ports.connect(port));
+    }
+
+    /** As in an engine, the statuses of file calls speak of files, whatever they are about. */
+    private FakeBox inside(BoxId id) {
+        try {
+            return call(() -> running(id));
+        } catch (AtollException e) {
+            throw switch (e.code()) {
+                case NOT_FOUND -> error(ErrorCode.FILE_NOT_FOUND, e.message());
+                case CONFLICT -> error(ErrorCode.FILE_CONFLICT, e.message());
+                default -> e;
+            };
+        }
+    }
+
+    private FakeFiles.Link link(BoxId id) {
+        int mine;
+        synchronized (lock) {
+            mine = connection;
+        }
+        return () -> {
+            synchronized (lock) {
+                if (away || mine != connection) {
+                    throw unavailable();
+                }
+            }
+            FakeBox there = inside(id);
+            assert there.id.equals(id);
+        };
     }
 
     @Override

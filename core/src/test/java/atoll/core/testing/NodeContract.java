@@ -13,6 +13,17 @@ import atoll.core.SandboxId;
 import atoll.core.execution.ExitReason;
 import atoll.core.execution.OutputReader;
 import atoll.core.execution.StandardStream;
+import atoll.core.file.ArchiveFormat;
+import atoll.core.file.FileEvent;
+import atoll.core.file.FileOperation;
+import atoll.core.file.FileReader;
+import atoll.core.file.FileReply;
+import atoll.core.file.FileStat;
+import atoll.core.file.FileType;
+import atoll.core.file.FileWriter;
+import atoll.core.file.ReadFile;
+import atoll.core.file.WriteFile;
+import atoll.core.file.WrittenFile;
 import atoll.core.node.Box;
 import atoll.core.node.BoxAssignment;
 import atoll.core.node.BoxSpec;
@@ -22,15 +33,22 @@ import atoll.core.node.ExecutionSpec;
 import atoll.core.node.Node;
 import atoll.core.node.NodeEvent;
 import atoll.core.node.NodeStream;
+import atoll.core.port.ListeningPort;
+import atoll.core.port.Tunnel;
 import atoll.core.sandbox.EndReason;
 import atoll.core.template.Limits;
+import java.io.ByteArrayOutputStream;
+import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
+import java.time.Instant;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.OptionalInt;
+import java.util.OptionalLong;
 import org.assertj.core.api.ThrowableAssert.ThrowingCallable;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
@@ -335,5 +353,300 @@ public abstract class NodeContract {
         assertFails(ErrorCode.NODE_UNAVAILABLE, node::boxes);
         fake.comeBack();
         assertThat(node.boxes()).hasSize(1);
+    }
+
+    // Files.
+
+    private static WriteFile to(String path, WriteFile.Mode mode, long offset) {
+        return new WriteFile(
+                path, mode, offset, OptionalInt.empty(), true, Optional.empty(), Map.of(), OptionalLong.empty());
+    }
+
+    private WrittenFile write(BoxId id, WriteFile what, byte[] content) throws InterruptedException {
+        try (FileWriter writer = node.writeFile(id, "", what)) {
+            for (int at = 0; at < content.length; at += FileWriter.LARGEST_PIECE) {
+                int size = Math.min(FileWriter.LARGEST_PIECE, content.length - at);
+                writer.write(ByteBuffer.wrap(content, at, size).slice());
+            }
+            return writer.commit();
+        }
+    }
+
+    private WrittenFile write(BoxId id, String path, String content) throws InterruptedException {
+        return write(id, to(path, WriteFile.Mode.REPLACE, 0), content.getBytes(StandardCharsets.UTF_8));
+    }
+
+    private byte[] read(BoxId id, ReadFile what) throws InterruptedException {
+        var all = new ByteArrayOutputStream();
+        try (FileReader reader = node.readFile(id, "", what)) {
+            Optional<ByteBuffer> piece = reader.next();
+            while (piece.isPresent()) {
+                byte[] bytes = new byte[piece.get().remaining()];
+                piece.get().get(bytes);
+                all.writeBytes(bytes);
+                piece = reader.next();
+            }
+        }
+        return all.toByteArray();
+    }
+
+    private String read(BoxId id, String path) throws InterruptedException {
+        return new String(read(id, ReadFile.whole(path)), StandardCharsets.UTF_8);
+    }
+
+    @Test
+    void a_file_of_any_bytes_comes_back_as_it_was() throws Exception {
+        BoxId id = box();
+        byte[] content = new byte[3_000_001];
+        for (int i = 0; i < content.length; i++) {
+            content[i] = (byte) (i * 31 + (i >> 8));
+        }
+        WrittenFile written = write(id, to("a/b/all.bin", WriteFile.Mode.REPLACE, 0), content);
+        assertThat(written.bytes()).isEqualTo(content.length);
+        assertThat(written.created()).isTrue();
+        assertThat(written.file().path()).isEqualTo("/home/user/a/b/all.bin");
+        assertThat(read(id, ReadFile.whole("~/a/b/all.bin"))).isEqualTo(content);
+        assertThat(read(id, new ReadFile("a/b/all.bin", 1_000_000, 10, Optional.empty())))
+                .isEqualTo(Arrays.copyOfRange(content, 1_000_000, 1_000_010));
+    }
+
+    @Test
+    void a_file_is_appended_to_and_written_in_the_middle() throws Exception {
+        BoxId id = box();
+        assertThat(write(id, "f", "hello").created()).isTrue();
+        assertThat(write(id, to("f", WriteFile.Mode.APPEND, 0), "world".getBytes(StandardCharsets.UTF_8))
+                        .created())
+                .isFalse();
+        assertThat(write(id, to("f", WriteFile.Mode.AT_OFFSET, 5), " W".getBytes(StandardCharsets.UTF_8))
+                        .file()
+                        .size())
+                .isEqualTo(10);
+        assertThat(read(id, "f")).isEqualTo("hello Wrld");
+    }
+
+    @Test
+    void an_empty_file_is_written_and_read() throws Exception {
+        BoxId id = box();
+        assertThat(write(id, "empty", "").file().size()).isZero();
+        assertThat(read(id, "empty")).isEmpty();
+    }
+
+    @Test
+    void a_write_that_is_broken_off_leaves_the_old_content() throws Exception {
+        BoxId id = box();
+        write(id, "f", "old");
+        FileWriter writer = node.writeFile(id, "", to("f", WriteFile.Mode.REPLACE, 0));
+        writer.write(ByteBuffer.wrap("new".getBytes(StandardCharsets.UTF_8)));
+        writer.close();
+        Eventually.until(
+                () -> fake.filesOf(id).brokenOff() == 1, () -> fake.filesOf(id).brokenOff());
+        assertThat(read(id, "f")).isEqualTo("old");
+    }
+
+    @Test
+    void failures_inside_say_what_kind_they_are_and_name_the_path() throws Exception {
+        BoxId id = box();
+        write(id, "file", "x");
+        node.file(id, "", new FileOperation.MakeFolder("full/inner", true, OptionalInt.empty(), false));
+        assertFails(ErrorCode.FILE_NOT_FOUND, () -> read(id, "none"));
+        assertFails(ErrorCode.FILE_CONFLICT, () -> read(id, "full"));
+        assertFails(
+                ErrorCode.FILE_EXISTS,
+                () -> write(id, to("file", WriteFile.Mode.CREATE, 0), "y".getBytes(StandardCharsets.UTF_8)));
+        assertFails(ErrorCode.PERMISSION_DENIED, () -> read(id, "/root/secret"));
+        assertFails(ErrorCode.FILE_CONFLICT, () -> node.file(id, "", new FileOperation.Remove("full", false, false)));
+        assertFails(ErrorCode.INVALID_REQUEST, () -> node.file(id, "nobody", new FileOperation.Stat("x", true, false)));
+        fake.filesOf(id).makeFifo("/home/user/fifo");
+        assertFails(ErrorCode.FILE_CONFLICT, () -> read(id, "fifo"));
+        fake.filesOf(id).limitDisk(2);
+        assertFails(ErrorCode.DISK_FULL, () -> write(id, "large", "0123456789"));
+        assertThatThrownBy(() -> read(id, "none")).hasMessageContaining("/home/user/none");
+    }
+
+    @Test
+    void folders_are_listed_page_by_page_with_everything_about_each_entry() throws Exception {
+        BoxId id = box();
+        write(id, "d/b", "12");
+        write(id, "d/sub/c", "3");
+        write(id, "d/.hidden", "4");
+        node.file(id, "", new FileOperation.MakeSymlink("d/link", "b"));
+        FileReply first = node.file(id, "", new FileOperation.ListFolder("d", 2, false, 3, ""));
+        assertThat(first.entries()).extracting(FileStat::name).containsExactly("b", "link", "sub");
+        assertThat(first.entries().get(0).size()).isEqualTo(2);
+        assertThat(first.entries().get(0).mode()).isEqualTo(0644);
+        assertThat(first.entries().get(0).owner()).isEqualTo("user");
+        assertThat(first.entries().get(1).type()).isEqualTo(FileType.SYMLINK);
+        assertThat(first.entries().get(1).linkTarget()).contains("b");
+        assertThat(first.entries().get(1).targetType()).contains(FileType.FILE);
+        assertThat(first.entries().get(2).linkTarget()).isEmpty();
+        FileReply rest = node.file(
+                id,
+                "",
+                new FileOperation.ListFolder("d", 2, false, 3, first.next().orElseThrow()));
+        assertThat(rest.entries()).extracting(FileStat::path).containsExactly("/home/user/d/sub/c");
+        assertThat(rest.next()).isEmpty();
+    }
+
+    @Test
+    void files_are_moved_copied_changed_and_removed() throws Exception {
+        BoxId id = box();
+        write(id, "a", "x");
+        node.file(id, "", new FileOperation.Copy("a", "new/b", false, false, true));
+        FileReply moved = node.file(id, "", new FileOperation.Move("a", "new/c", false, false));
+        assertThat(moved.file().orElseThrow().path()).isEqualTo("/home/user/new/c");
+        assertFails(
+                ErrorCode.FILE_EXISTS, () -> node.file(id, "", new FileOperation.Move("new/b", "new/c", false, false)));
+        Instant time = Instant.parse("2020-02-03T04:05:06.000000007Z");
+        FileStat changed = node.file(
+                        id,
+                        "root",
+                        new FileOperation.Change(
+                                "/home/user/new/c",
+                                OptionalInt.of(01640),
+                                Optional.of("root"),
+                                Optional.empty(),
+                                false,
+                                Optional.of(time)))
+                .file()
+                .orElseThrow();
+        assertThat(changed.mode()).isEqualTo(01640);
+        assertThat(changed.owner()).isEqualTo("root");
+        assertThat(changed.modifiedAt()).isEqualTo(time);
+        assertThat(node.file(id, "", new FileOperation.Remove("new", true, false))
+                        .changed())
+                .isTrue();
+        assertThat(node.file(id, "", new FileOperation.Remove("new", true, true))
+                        .changed())
+                .isFalse();
+    }
+
+    @Test
+    void names_and_contents_are_found_and_replaced() throws Exception {
+        BoxId id = box();
+        write(id, "src/a.py", "one\nTwo two\n");
+        write(id, "src/b.txt", "two");
+        FileReply named =
+                node.file(id, "", new FileOperation.Find("src", "*.py", "", false, false, false, Optional.empty(), 10));
+        assertThat(named.entries()).extracting(FileStat::name).containsExactly("a.py");
+        FileReply found = node.file(
+                id, "", new FileOperation.Find("src", "", "TWO", false, true, false, Optional.of(FileType.FILE), 10));
+        assertThat(found.matches())
+                .containsExactly(
+                        new FileReply.Match("/home/user/src/a.py", 2, "Two two", 0, 3),
+                        new FileReply.Match("/home/user/src/b.txt", 1, "two", 0, 3));
+        FileReply replaced =
+                node.file(id, "", new FileOperation.Replace(List.of("src/a.py", "none"), "t(w)o", "$1", true));
+        assertThat(replaced.replaced().get(0))
+                .isEqualTo(new FileReply.Replaced("/home/user/src/a.py", 1, Optional.empty()));
+        assertThat(replaced.replaced().get(1).error()).isPresent();
+        assertThat(read(id, "src/a.py")).isEqualTo("one\nTwo w\n");
+    }
+
+    @Test
+    void a_folder_goes_out_and_in_as_an_archive() throws Exception {
+        BoxId id = box();
+        write(id, "out/x/y", "content");
+        byte[] tar = read(id, new ReadFile("out", 0, 0, Optional.of(ArchiveFormat.TAR)));
+        WriteFile unpack = new WriteFile(
+                "in",
+                WriteFile.Mode.REPLACE,
+                0,
+                OptionalInt.empty(),
+                true,
+                Optional.of(ArchiveFormat.TAR),
+                Map.of(),
+                OptionalLong.empty());
+        assertThat(write(id, unpack, tar).files()).isEqualTo(2);
+        assertThat(read(id, "in/x/y")).isEqualTo("content");
+    }
+
+    @Test
+    void a_watch_is_ready_first_and_then_tells_what_changes() throws Exception {
+        BoxId id = box();
+        try (NodeStream<FileEvent> watch = node.watchFiles(id, "", "/home/user", true)) {
+            assertThat(watch.next().orElseThrow().kind()).isEqualTo(FileEvent.Kind.READY);
+            write(id, "sub/f", "x");
+            assertThat(watch.next().orElseThrow().name()).isEqualTo("sub");
+            FileEvent created = watch.next().orElseThrow();
+            assertThat(created.kind()).isEqualTo(FileEvent.Kind.CREATE);
+            assertThat(created.path()).isEqualTo("/home/user/sub/f");
+            assertThat(created.fileType()).contains(FileType.FILE);
+            assertThat(watch.next().orElseThrow().kind()).isEqualTo(FileEvent.Kind.WRITE);
+        }
+        Eventually.until(
+                () -> fake.filesOf(id).watchers() == 0, () -> fake.filesOf(id).watchers());
+        assertFails(
+                ErrorCode.FILE_NOT_FOUND,
+                () -> node.watchFiles(id, "", "/none", true).next());
+    }
+
+    @Test
+    void files_of_a_box_that_has_ended_are_out_of_reach() {
+        BoxId id = box();
+        fake.end(id, EndReason.CRASHED, "gone");
+        assertFails(ErrorCode.FILE_CONFLICT, () -> node.file(id, "", new FileOperation.Stat("x", true, false)));
+        assertFails(ErrorCode.FILE_CONFLICT, () -> read(id, "x"));
+        assertFails(ErrorCode.FILE_CONFLICT, () -> write(id, "x", "y"));
+        assertFails(ErrorCode.CONFLICT, () -> node.ports(id));
+    }
+
+    @Test
+    void transfers_fail_when_the_node_goes_away() throws Exception {
+        BoxId id = box();
+        write(id, to("f", WriteFile.Mode.REPLACE, 0), new byte[8 << 20]);
+        FileReader reader = node.readFile(id, "", ReadFile.whole("f"));
+        assertThat(reader.next()).isPresent();
+        FileWriter writer = node.writeFile(id, "", to("g", WriteFile.Mode.REPLACE, 0));
+        fake.goAway();
+        assertFails(ErrorCode.NODE_UNAVAILABLE, () -> {
+            while (reader.next().isPresent()) {
+                // To the end, or where it breaks.
+            }
+        });
+        assertFails(ErrorCode.NODE_UNAVAILABLE, () -> {
+            writer.write(ByteBuffer.wrap(new byte[10]));
+            writer.commit();
+        });
+        reader.close();
+        writer.close();
+        fake.comeBack();
+        assertFails(ErrorCode.FILE_NOT_FOUND, () -> read(id, "g"));
+    }
+
+    // Ports.
+
+    @Test
+    void listening_ports_are_told() {
+        BoxId id = box();
+        assertThat(node.ports(id)).isEmpty();
+        fake.portsOf(id).listen(8080, "127.0.0.1");
+        assertThat(node.ports(id)).containsExactly(new ListeningPort(8080, "127.0.0.1", 7, "echo", Optional.empty()));
+    }
+
+    @Test
+    void a_tunnel_carries_bytes_both_ways_and_keeps_half_close() throws Exception {
+        BoxId id = box();
+        fake.portsOf(id).listen(8080, "127.0.0.1");
+        try (Tunnel tunnel = node.tunnel(id, 8080)) {
+            for (String text : List.of("one", "two")) {
+                tunnel.send(ByteBuffer.wrap(text.getBytes(StandardCharsets.UTF_8)));
+                assertThat(StandardCharsets.UTF_8
+                                .decode(tunnel.receive().orElseThrow())
+                                .toString())
+                        .isEqualTo(text);
+            }
+            tunnel.send(ByteBuffer.wrap(new byte[] {'x'}));
+            tunnel.end();
+            assertThat(tunnel.receive()).isPresent();
+            assertThat(tunnel.receive()).isEmpty();
+        }
+        Eventually.until(
+                () -> fake.portsOf(id).open() == 0, () -> fake.portsOf(id).open());
+    }
+
+    @Test
+    void a_tunnel_to_a_port_where_nothing_listens_is_refused() {
+        BoxId id = box();
+        assertFails(ErrorCode.PORT_CLOSED, () -> node.tunnel(id, 8081));
     }
 }
