@@ -438,8 +438,6 @@ public abstract class NodeContract {
         FileWriter writer = node.writeFile(id, "", to("f", WriteFile.Mode.REPLACE, 0));
         writer.write(ByteBuffer.wrap("new".getBytes(StandardCharsets.UTF_8)));
         writer.close();
-        Eventually.until(
-                () -> fake.filesOf(id).brokenOff() == 1, () -> fake.filesOf(id).brokenOff());
         assertThat(read(id, "f")).isEqualTo("old");
     }
 
