@@ -6,8 +6,6 @@ import atoll.http.Json;
 import atoll.http.Route;
 import com.networknt.schema.InputFormat;
 import com.networknt.schema.Schema;
-import com.networknt.schema.SchemaRegistry;
-import com.networknt.schema.SpecificationVersion;
 import java.net.http.HttpRequest.BodyPublishers;
 import java.net.http.HttpResponse;
 import java.util.Locale;
@@ -19,7 +17,6 @@ import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import tools.jackson.databind.JsonNode;
-import tools.jackson.databind.node.ObjectNode;
 
 /** Keeps openapi.json true: every route is in it and nothing else, and real answers fit their schemas. */
 class OpenApiTest {
@@ -180,7 +177,7 @@ class OpenApiTest {
     }
 
     private static JsonNode named(String name) {
-        return Json.mapper().createObjectNode().put("$ref", "#/components/schemas/" + name);
+        return OpenApiSchemas.named(name);
     }
 
     private void assertFits(String body, JsonNode schema, String what) {
@@ -190,10 +187,6 @@ class OpenApiTest {
     }
 
     private Schema schema(JsonNode schema) {
-        ObjectNode whole = Json.mapper().createObjectNode();
-        whole.set("components", document.get("components"));
-        whole.set("allOf", Json.mapper().createArrayNode().add(schema));
-        return SchemaRegistry.withDefaultDialect(SpecificationVersion.DRAFT_2020_12)
-                .getSchema(Json.text(whole), InputFormat.JSON);
+        return new OpenApiSchemas(document).schema(schema);
     }
 }

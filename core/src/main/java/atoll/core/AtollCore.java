@@ -75,8 +75,8 @@ public final class AtollCore implements Atoll, AutoCloseable {
                 settings.bounds(),
                 this::maxSandboxes,
                 this::startMain);
-        contexts = new ContextService(sandboxes, templates, store, patient, clock);
         executions = new ExecutionService(sandboxes, templates, store, patient, settings, clock, metrics, background);
+        contexts = new ContextService(sandboxes, templates, store, patient, clock, executions::isBusy);
         processes = new ProcessService(sandboxes, store, patient, clock, metrics, background);
         usage = new UsageService(sandboxes, store, patient, settings.usagePeriod());
         files = new FileService(sandboxes, patient, clock, background);

@@ -296,6 +296,12 @@ public final class ExecutionService implements CodeExecution, Executions {
                 .orElseThrow(() -> SpoolReader.expired(record.id()));
     }
 
+    /** Whether code runs in this context, or waits for it. */
+    public boolean isBusy(ContextId context) {
+        return following.values().stream()
+                .anyMatch(one -> one.record.contextId().equals(context));
+    }
+
     /** Executions that this server follows at the moment. */
     public int runningNow() {
         return following.size();

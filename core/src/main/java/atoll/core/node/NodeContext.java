@@ -17,4 +17,9 @@ public record NodeContext(ContextId id, String version, String cwd, State state,
         RUNNING,
         FAILED
     }
+
+    /** The same, with code running in it. */
+    public NodeContext running() {
+        return new NodeContext(id, version, cwd, State.RUNNING, restarts, detail);
+    }
 }

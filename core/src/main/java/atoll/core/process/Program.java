@@ -26,7 +26,7 @@ public sealed interface Program {
         }
     }
 
-    /** A login shell, for a terminal. */
+    /** The user's login shell, for a terminal. */
     record Shell() implements Program {}
 
     /** The argument vectors to try in this order: the first whose program is there. */
@@ -34,7 +34,8 @@ public sealed interface Program {
         return switch (this) {
             case Argv(List<String> argv) -> List.of(argv);
             case Command(String text) -> List.of(List.of("/bin/bash", "-c", text), List.of("/bin/sh", "-c", text));
-            case Shell _ -> List.of(List.of("/bin/bash", "-l"), List.of("/bin/sh", "-l"));
+            // The agent sets SHELL to what the image names for the user.
+            case Shell _ -> List.of(List.of("/bin/sh", "-c", "exec \"${SHELL:-/bin/sh}\" -l"));
         };
     }
 }

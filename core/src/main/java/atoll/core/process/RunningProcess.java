@@ -75,6 +75,10 @@ final class RunningProcess {
     @GuardedBy("lock")
     private int failures;
 
+    /** The one that the owner was told; 0 before. */
+    @GuardedBy("lock")
+    private int announcedPid;
+
     RunningProcess(ProcessRecord record, BoxId box, PatientNode node, Executor background, Owner owner) {
         this.record = record;
         this.box = box;
@@ -188,8 +192,9 @@ final class RunningProcess {
             if (!record.running()) {
                 return record;
             }
-            if (seen.pid() != 0 && record.pid() != seen.pid()) {
+            if (seen.pid() != announcedPid) {
                 newPid = seen.pid();
+                announcedPid = newPid;
             }
             Progress progress =
                     new Progress(seen.stdoutBytes(), seen.stderrBytes(), seen.stdinOffset(), seen.stdinClosed());

@@ -17,6 +17,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.function.Predicate;
 
 /** Contexts as callers see and change them. */
 public final class ContextService implements Contexts {
@@ -25,14 +26,22 @@ public final class ContextService implements Contexts {
     private final Store store;
     private final Node node;
     private final InstantSource clock;
+    /** Whether code runs in one, or waits for it. */
+    private final Predicate<ContextId> busy;
 
     public ContextService(
-            SandboxService sandboxes, TemplateCatalog templates, Store store, Node node, InstantSource clock) {
+            SandboxService sandboxes,
+            TemplateCatalog templates,
+            Store store,
+            Node node,
+            InstantSource clock,
+            Predicate<ContextId> busy) {
         this.sandboxes = sandboxes;
         this.templates = templates;
         this.store = store;
         this.node = node;
         this.clock = clock;
+        this.busy = busy;
     }
 
     @Override
@@ -71,11 +80,15 @@ public final class ContextService implements Contexts {
         Sandbox owned = sandboxes.get(caller, sandbox);
         Map<ContextId, NodeContext> seen = new HashMap<>();
         if (owned.state() == SandboxState.RUNNING) {
-            seen(owned).forEach(context -> seen.put(context.id(), context));
+            seen(owned).forEach(context -> seen.put(context.id(), busy(context)));
         }
         return store.contexts(sandbox).stream()
                 .map(context -> new SeenContext(context, Optional.ofNullable(seen.get(context.id()))))
                 .toList();
+    }
+
+    private NodeContext busy(NodeContext context) {
+        return context.state() == NodeContext.State.IDLE && busy.test(context.id()) ? context.running() : context;
     }
 
     private List<NodeContext> seen(Sandbox sandbox) {

@@ -370,7 +370,7 @@ public final class FakeNode implements Node {
     }
 
     static AtollException error(ErrorCode code, String message) {
-        return new AtollException(code, message, "", "");
+        return new AtollException(code, message, "", "It is a fake node: see the test.");
     }
 
     @Override

@@ -9,6 +9,7 @@ import atoll.core.ContextId;
 import atoll.core.ErrorCode;
 import atoll.core.ExecutionId;
 import atoll.core.Language;
+import atoll.core.ProcessId;
 import atoll.core.SandboxId;
 import atoll.core.execution.ExitReason;
 import atoll.core.execution.OutputReader;
@@ -28,13 +29,23 @@ import atoll.core.node.Box;
 import atoll.core.node.BoxAssignment;
 import atoll.core.node.BoxSpec;
 import atoll.core.node.BoxState;
+import atoll.core.node.BoxUsage;
 import atoll.core.node.ContextSpec;
 import atoll.core.node.ExecutionSpec;
 import atoll.core.node.Node;
+import atoll.core.node.NodeContext;
 import atoll.core.node.NodeEvent;
+import atoll.core.node.NodeProcess;
+import atoll.core.node.NodeProcesses;
 import atoll.core.node.NodeStream;
+import atoll.core.node.ProcessSpec;
 import atoll.core.port.ListeningPort;
 import atoll.core.port.Tunnel;
+import atoll.core.process.InputPosition;
+import atoll.core.process.OutputChoice;
+import atoll.core.process.SignalTarget;
+import atoll.core.process.Signals;
+import atoll.core.process.TerminalSize;
 import atoll.core.sandbox.EndReason;
 import atoll.core.template.Limits;
 import java.io.ByteArrayOutputStream;
@@ -49,6 +60,8 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.OptionalInt;
 import java.util.OptionalLong;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
 import org.assertj.core.api.ThrowableAssert.ThrowingCallable;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
@@ -646,5 +659,248 @@ public abstract class NodeContract {
     void a_tunnel_to_a_port_where_nothing_listens_is_refused() {
         BoxId id = box();
         assertFails(ErrorCode.PORT_CLOSED, () -> node.tunnel(id, 8081));
+    }
+
+    private static ProcessSpec program(String script) {
+        return program(script, true, Optional.empty());
+    }
+
+    private static ProcessSpec program(String script, boolean stdin, Optional<TerminalSize> terminal) {
+        return new ProcessSpec(
+                ProcessId.random(),
+                List.of("/bin/bash", "-c", script),
+                "/tmp",
+                Map.of("X", "1"),
+                "user",
+                stdin,
+                Optional.of(Duration.ofSeconds(90)),
+                terminal,
+                Map.of("role", "test"));
+    }
+
+    private NodeProcess end(BoxId box, ProcessSpec spec) throws Exception {
+        return node.processes().ended(box, spec.id()).get(30, TimeUnit.SECONDS);
+    }
+
+    private String read(BoxId box, ProcessSpec spec, OutputChoice choice, long offset) throws InterruptedException {
+        StringBuilder text = new StringBuilder();
+        try (OutputReader reader = node.processes().read(box, spec.id(), choice, offset, true)) {
+            Optional<OutputReader.Piece> piece = reader.next();
+            while (piece.isPresent()) {
+                text.append(StandardCharsets.UTF_8.decode(piece.get().data()));
+                piece = reader.next();
+            }
+        }
+        return text.toString();
+    }
+
+    @Test
+    void a_process_is_started_once_with_what_it_was_given_and_tells_its_end() throws Exception {
+        BoxId id = box();
+        ProcessSpec spec = program("env X\nprint a\nerr b\nexit 3", false, Optional.of(new TerminalSize(100, 30)));
+        NodeProcess started = node.processes().start(id, spec);
+        assertThat(started.pid()).isPositive();
+        assertThat(started.spec().argv()).isEqualTo(spec.argv());
+        assertThat(started.spec().labels()).isEqualTo(spec.labels());
+        assertThat(started.spec().terminal()).contains(new TerminalSize(100, 30));
+        assertThat(started.spec().timeout()).contains(Duration.ofSeconds(90));
+        assertThat(started.spec().user()).isEqualTo("user");
+        NodeProcess ended = end(id, spec);
+        assertThat(ended.finish().orElseThrow().exitCode()).isEqualTo(OptionalInt.of(3));
+        assertThat(ended.finish().orElseThrow().signal()).isEmpty();
+        assertThat(node.processes().start(id, spec).pid()).isEqualTo(started.pid());
+        assertThat(fake.processes().started()).isEqualTo(1);
+        assertThat(ended.stdoutBytes()).isEqualTo(6);
+        assertThat(ended.stderrBytes()).isZero();
+    }
+
+    @Test
+    void what_a_process_says_is_numbered_and_its_end_comes_last() throws Exception {
+        BoxId id = box();
+        ProcessSpec spec = program("print a\nerr b\ndrop 5\nprint c");
+        assertThat(node.processes().start(id, spec).id()).isEqualTo(spec.id());
+        List<NodeEvent> events = all(node.processes().attach(id, spec.id(), 0));
+        assertThat(events.stream().map(NodeEvent::seq)).containsExactly(1L, 2L, 3L, 4L, 5L, 6L);
+        assertThat(text(events, StandardStream.STDOUT)).isEqualTo("a\nc\n");
+        assertThat(text(events, StandardStream.STDERR)).isEqualTo("b\n");
+        assertThat(((NodeEvent.Gap) events.get(3)).bytes()).isEqualTo(5);
+        assertThat(((NodeEvent.Output) events.get(4)).offset()).isEqualTo(7);
+        assertThat(all(node.processes().attach(id, spec.id(), 4))).hasSize(2);
+        assertThat(all(node.processes().attach(id, spec.id(), 6))).isEmpty();
+    }
+
+    @Test
+    void output_of_a_process_is_read_apart_or_combined_from_any_offset() throws Exception {
+        BoxId id = box();
+        ProcessSpec spec = program("print hello\nerr no\nprint world");
+        assertThat(node.processes().start(id, spec).id()).isEqualTo(spec.id());
+        assertThat(read(id, spec, OutputChoice.STDOUT, 3)).isEqualTo("lo\nworld\n");
+        assertThat(read(id, spec, OutputChoice.STDERR, 0)).isEqualTo("no\n");
+        assertThat(read(id, spec, OutputChoice.COMBINED, 0)).isEqualTo("hello\nno\nworld\n");
+        assertThat(read(id, spec, OutputChoice.COMBINED, 7)).isEqualTo("o\nworld\n");
+    }
+
+    @Test
+    void input_goes_in_by_offset_and_ends_when_it_is_closed() throws Exception {
+        BoxId id = box();
+        ProcessSpec spec = program("cat\nprint end");
+        NodeProcesses processes = node.processes();
+        assertThat(processes.start(id, spec).stdinOffset()).isZero();
+        Duration limit = Duration.ofSeconds(30);
+        InputPosition first = processes.write(id, spec.id(), OptionalLong.of(0), utf8("hello "), false, limit);
+        assertThat(first).isEqualTo(new InputPosition(6, false));
+        assertThat(processes.write(id, spec.id(), OptionalLong.of(3), utf8("lo world"), false, limit))
+                .isEqualTo(new InputPosition(11, false));
+        assertFails(
+                ErrorCode.CONFLICT, () -> processes.write(id, spec.id(), OptionalLong.of(99), utf8("x"), false, limit));
+        assertThat(processes.write(id, spec.id(), OptionalLong.empty(), utf8("!\n"), true, limit))
+                .isEqualTo(new InputPosition(13, true));
+        assertThat(end(id, spec).stdinClosed()).isTrue();
+        assertThat(read(id, spec, OutputChoice.STDOUT, 0)).isEqualTo("hello world!\nend\n");
+        assertFails(
+                ErrorCode.CONFLICT, () -> processes.write(id, spec.id(), OptionalLong.of(13), utf8("x"), false, limit));
+    }
+
+    @Test
+    void a_program_that_does_not_read_takes_what_fits_and_no_more() {
+        BoxId id = box();
+        ProcessSpec spec = program("deaf");
+        assertThat(node.processes().start(id, spec).id()).isEqualTo(spec.id());
+        ByteBuffer large = ByteBuffer.allocate(NodeProcesses.LARGEST_WRITE);
+        InputPosition position =
+                node.processes().write(id, spec.id(), OptionalLong.of(0), large, true, Duration.ofMillis(300));
+        assertThat(position.closed()).isFalse();
+        assertThat(position.offset()).isPositive().isLessThan(NodeProcesses.LARGEST_WRITE);
+    }
+
+    private static ByteBuffer utf8(String text) {
+        return StandardCharsets.UTF_8.encode(text);
+    }
+
+    @Test
+    void a_signal_ends_a_process_and_is_told() throws Exception {
+        BoxId id = box();
+        ProcessSpec spec = program("print a\nwait never");
+        NodeProcess started = node.processes().start(id, spec);
+        assertThat(node.processes().guests(id)).singleElement().satisfies(guest -> {
+            assertThat(guest.pid()).isEqualTo(started.pid());
+            assertThat(guest.processId()).contains(spec.id());
+            assertThat(guest.cpu()).isEqualTo(Duration.ofMillis(12));
+        });
+        node.processes().signal(id, spec.id(), Signals.TERMINATE, SignalTarget.GROUP);
+        assertThat(end(id, spec).finish().orElseThrow().signal()).isEqualTo(OptionalInt.of(15));
+        ProcessSpec other = program("wait never");
+        node.processes().signalGuest(id, node.processes().start(id, other).pid(), Signals.KILL);
+        assertThat(end(id, other).finish().orElseThrow().signal()).isEqualTo(OptionalInt.of(9));
+        assertFails(ErrorCode.NOT_FOUND, () -> node.processes().signalGuest(id, 4711, Signals.KILL));
+    }
+
+    @Test
+    void a_terminal_gets_another_size() {
+        BoxId id = box();
+        ProcessSpec spec = program("wait never", true, Optional.of(new TerminalSize(80, 24)));
+        assertThat(node.processes().start(id, spec).id()).isEqualTo(spec.id());
+        node.processes().resize(id, spec.id(), new TerminalSize(120, 40));
+        assertThat(node.processes().get(id, spec.id()).spec().terminal()).contains(new TerminalSize(120, 40));
+    }
+
+    @Test
+    void what_cannot_be_started_says_why_and_leaves_nothing() {
+        BoxId id = box();
+        ProcessSpec d = program("print");
+        ProcessSpec missing = with(d, List.of("missing"), "");
+        assertFails(ErrorCode.PROGRAM_NOT_FOUND, () -> node.processes().start(id, missing));
+        assertFails(ErrorCode.PERMISSION_DENIED, () -> node.processes().start(id, with(d, List.of("forbidden"), "")));
+        assertFails(ErrorCode.INVALID_REQUEST, () -> node.processes().start(id, with(d, d.argv(), "nobody-knows")));
+        assertFails(ErrorCode.PROGRAM_NOT_FOUND, () -> node.processes().start(BoxId.random(), d));
+        assertFails(ErrorCode.NOT_FOUND, () -> node.processes().get(id, missing.id()));
+        assertThat(node.processes().list(Optional.empty())).isEmpty();
+    }
+
+    private static ProcessSpec with(ProcessSpec spec, List<String> argv, String user) {
+        return new ProcessSpec(
+                ProcessId.random(),
+                argv,
+                spec.cwd(),
+                spec.env(),
+                user,
+                spec.stdin(),
+                spec.timeout(),
+                spec.terminal(),
+                spec.labels());
+    }
+
+    @Test
+    void processes_are_held_until_they_are_forgotten() throws Exception {
+        BoxId id = box();
+        ProcessSpec spec = program("print x");
+        assertThat(node.processes().start(id, spec).id()).isEqualTo(spec.id());
+        assertThat(end(id, spec).finish()).isPresent();
+        assertThat(node.processes().list(Optional.of(id))).singleElement().satisfies(held -> {
+            assertThat(held.box()).isEqualTo(id);
+            assertThat(held.process().finish()).isPresent();
+        });
+        assertThat(node.processes().list(Optional.of(BoxId.random()))).isEmpty();
+        node.processes().forget(List.of(spec.id()), true);
+        assertThat(node.processes().list(Optional.empty())).isEmpty();
+        assertThat(read(id, spec, OutputChoice.STDOUT, 0)).isEqualTo("x\n");
+        node.processes().forget(List.of(spec.id()), false);
+        assertFails(ErrorCode.NOT_FOUND, () -> read(id, spec, OutputChoice.STDOUT, 0));
+    }
+
+    @Test
+    void whoever_waits_for_a_process_is_told_when_the_node_goes_away() {
+        BoxId id = box();
+        ProcessSpec spec = program("wait never");
+        assertThat(node.processes().start(id, spec).id()).isEqualTo(spec.id());
+        CompletableFuture<NodeProcess> end = node.processes().ended(id, spec.id());
+        Eventually.until(() -> fake.processes().asked() == 1, fake.processes()::asked);
+        fake.goAway();
+        assertThatThrownBy(() -> end.get(30, TimeUnit.SECONDS))
+                .cause()
+                .isInstanceOfSatisfying(
+                        AtollException.class, e -> assertThat(e.code()).isEqualTo(ErrorCode.NODE_UNAVAILABLE));
+        fake.comeBack();
+        assertThatThrownBy(() -> node.processes().ended(id, ProcessId.random()).get(30, TimeUnit.SECONDS))
+                .cause()
+                .isInstanceOfSatisfying(
+                        AtollException.class, e -> assertThat(e.code()).isEqualTo(ErrorCode.NOT_FOUND));
+    }
+
+    @Test
+    void a_context_is_restarted_and_closed() throws Exception {
+        BoxId id = box();
+        ContextSpec spec = new ContextSpec(ContextId.random(), Language.BASH, "/srv", Map.of("A", "b"));
+        NodeContext opened = node.openContext(id, spec);
+        assertThat(opened).isEqualTo(new NodeContext(spec.id(), "1.0", "/srv", NodeContext.State.IDLE, 0, ""));
+        assertThat(node.contexts(id)).hasSize(2).contains(opened);
+        assertThat(node.restartContext(id, spec.id()).restarts()).isEqualTo(1);
+        node.closeContext(id, spec.id());
+        node.closeContext(id, spec.id());
+        assertThat(node.contexts(id)).hasSize(1);
+        assertFails(ErrorCode.NOT_FOUND, () -> node.restartContext(id, spec.id()));
+    }
+
+    @Test
+    void a_sample_tells_what_each_box_uses() {
+        BoxId id = box();
+        SandboxId sandbox = SandboxId.random();
+        assertThat(node.assignBox(id, new BoxAssignment(sandbox, "h", Map.of(), Limits.DEFAULT))
+                        .sandboxId())
+                .contains(sandbox);
+        Instant at = Instant.parse("2026-01-02T03:04:05.678Z");
+        fake.use(at, Duration.ofMillis(1234));
+        assertThat(node.sampleUsage())
+                .containsExactly(new BoxUsage(
+                        id,
+                        Optional.of(sandbox),
+                        at,
+                        Duration.ofMillis(1234),
+                        Duration.ofMillis(3),
+                        50L << 20,
+                        60L << 20,
+                        7L << 20,
+                        1,
+                        Optional.of(Limits.DEFAULT)));
     }
 }

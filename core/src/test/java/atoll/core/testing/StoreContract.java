@@ -9,6 +9,7 @@ import atoll.core.KeyId;
 import atoll.core.Language;
 import atoll.core.Page;
 import atoll.core.PageRequest;
+import atoll.core.ProcessId;
 import atoll.core.ProjectId;
 import atoll.core.RunId;
 import atoll.core.SandboxId;
@@ -22,8 +23,14 @@ import atoll.core.execution.ExecutionRecord;
 import atoll.core.execution.ExecutionResult;
 import atoll.core.execution.ExitReason;
 import atoll.core.execution.MimeBundle;
+import atoll.core.process.ProcessEnd;
+import atoll.core.process.ProcessQuery;
+import atoll.core.process.ProcessRecord;
+import atoll.core.process.ProcessRecord.Progress;
+import atoll.core.process.TerminalSize;
 import atoll.core.sandbox.Context;
 import atoll.core.sandbox.EndReason;
+import atoll.core.sandbox.MainProcess;
 import atoll.core.sandbox.Sandbox;
 import atoll.core.sandbox.SandboxQuery;
 import atoll.core.sandbox.SandboxState;
@@ -32,12 +39,15 @@ import atoll.core.store.IdempotencyClaim;
 import atoll.core.store.Store;
 import atoll.core.store.StoredKey;
 import atoll.core.template.Limits;
+import atoll.core.usage.UsageQuery;
+import atoll.core.usage.UsageSample;
 import java.time.Duration;
 import java.time.Instant;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.OptionalDouble;
 import java.util.OptionalInt;
 import java.util.Set;
 import java.util.concurrent.atomic.AtomicInteger;
@@ -454,5 +464,243 @@ public abstract class StoreContract {
         assertThat(store.contexts(old.id())).isEmpty();
         assertThat(store.sandbox(live.id())).contains(live);
         assertThat(store.events(ProjectId.DEFAULT, 0, 10)).isEmpty();
+    }
+
+    private static ProcessRecord process(SandboxId sandbox, Instant createdAt, Map<String, String> labels) {
+        return new ProcessRecord(
+                ProcessId.random(),
+                ProjectId.DEFAULT,
+                sandbox,
+                List.of("/bin/bash", "-c", "echo \"é\"\n", ""),
+                Optional.of("echo \"é\"\n"),
+                "/srv",
+                "root",
+                true,
+                Optional.of(Duration.ofMillis(1500)),
+                Optional.of(new TerminalSize(120, 40)),
+                labels,
+                true,
+                0,
+                createdAt,
+                Optional.empty(),
+                Progress.NONE,
+                Optional.empty());
+    }
+
+    private static ProcessRecord ended(ProcessRecord p) {
+        return new ProcessRecord(
+                p.id(),
+                p.project(),
+                p.sandboxId(),
+                p.argv(),
+                p.command(),
+                p.cwd(),
+                p.user(),
+                p.stdin(),
+                p.timeout(),
+                p.terminal(),
+                p.labels(),
+                p.main(),
+                4711,
+                p.createdAt(),
+                Optional.of(p.createdAt().plusMillis(2)),
+                new Progress(5_000_000_000L, 2, 3, true),
+                Optional.of(new ProcessEnd(
+                        ProcessEnd.Reason.OUT_OF_MEMORY,
+                        OptionalInt.of(137),
+                        OptionalInt.of(9),
+                        "It needed more.\0",
+                        Optional.of(new MemoryUse(1000, 999)),
+                        p.createdAt().plusMillis(9),
+                        Duration.ofNanos(7_000_001))));
+    }
+
+    private static ProcessRecord plain(Instant createdAt) {
+        return new ProcessRecord(
+                ProcessId.random(),
+                ProjectId.DEFAULT,
+                SandboxId.random(),
+                List.of("true"),
+                Optional.empty(),
+                "",
+                "",
+                false,
+                Optional.empty(),
+                Optional.empty(),
+                Map.of(),
+                false,
+                7,
+                createdAt,
+                Optional.of(createdAt),
+                Progress.NONE,
+                Optional.empty());
+    }
+
+    private void save(ProcessRecord record) {
+        store.saveProcessLater(record, () -> {});
+    }
+
+    private List<ProcessRecord> processes(ProcessQuery query) {
+        return store.processes(ProjectId.DEFAULT, query).items();
+    }
+
+    @Test
+    void a_process_comes_back_as_it_was_stored() {
+        ProcessRecord started = process(SandboxId.random(), NOW, Map.of("role", "test", "n", ""));
+        AtomicInteger durable = new AtomicInteger();
+        store.saveProcessLater(started, durable::incrementAndGet);
+        assertThat(store.process(started.id())).contains(started);
+        assertThat(store.runningProcesses()).containsExactly(started);
+        store.flush();
+        assertThat(store.process(started.id())).contains(started);
+        ProcessRecord ended = ended(started);
+        store.saveProcessLater(ended, durable::incrementAndGet);
+        assertThat(store.process(started.id())).contains(ended);
+        store.flush();
+        assertThat(durable).hasValue(2);
+        assertThat(store.process(started.id())).contains(ended);
+        assertThat(store.runningProcesses()).isEmpty();
+        ProcessRecord plain = plain(NOW);
+        save(plain);
+        store.flush();
+        assertThat(store.process(plain.id())).contains(plain);
+    }
+
+    @Test
+    void a_process_that_never_came_to_be_is_not_there() {
+        ProcessRecord refused = process(SandboxId.random(), NOW, Map.of("a", "b"));
+        save(refused);
+        store.removeProcessLater(refused.id());
+        assertThat(store.process(refused.id())).isEmpty();
+        store.flush();
+        assertThat(store.process(refused.id())).isEmpty();
+        save(refused);
+        store.flush();
+        store.removeProcessLater(refused.id());
+        store.flush();
+        assertThat(store.process(refused.id())).isEmpty();
+        assertThat(processes(ProcessQuery.ALL)).isEmpty();
+    }
+
+    @Test
+    void processes_are_filtered_and_listed_newest_first_page_by_page() {
+        SandboxId sandbox = SandboxId.random();
+        ProcessRecord one = process(sandbox, NOW, Map.of("role", "a"));
+        ProcessRecord two = ended(process(sandbox, NOW.plusSeconds(1), Map.of("role", "b", "x", "y")));
+        ProcessRecord other = plain(NOW.plusSeconds(2));
+        List.of(one, two, other).forEach(this::save);
+        assertThat(processes(ProcessQuery.ALL)).containsExactly(other, two, one);
+        assertThat(processes(ProcessQuery.in(sandbox))).containsExactly(two, one);
+        assertThat(processes(new ProcessQuery(Optional.of(sandbox), Optional.of(true), Map.of(), PageRequest.FIRST)))
+                .containsExactly(one);
+        assertThat(processes(new ProcessQuery(
+                        Optional.empty(), Optional.empty(), Map.of("role", "b", "x", "y"), PageRequest.FIRST)))
+                .containsExactly(two);
+        assertThat(store.processes(ProjectId.random(), ProcessQuery.ALL).items())
+                .isEmpty();
+        Page<ProcessRecord> first = store.processes(
+                ProjectId.DEFAULT,
+                new ProcessQuery(Optional.empty(), Optional.empty(), Map.of(), new PageRequest(2, Optional.empty())));
+        assertThat(first.items()).containsExactly(other, two);
+        assertThat(processes(new ProcessQuery(
+                        Optional.empty(), Optional.empty(), Map.of(), new PageRequest(2, first.next()))))
+                .containsExactly(one);
+    }
+
+    @Test
+    void retention_removes_ended_processes_by_age_and_number() {
+        ProcessRecord old = ended(process(SandboxId.random(), NOW.minusSeconds(100), Map.of("a", "b")));
+        ProcessRecord running = plain(NOW.minusSeconds(100));
+        save(old);
+        save(running);
+        store.flush();
+        assertThat(store.removeProcesses(NOW.minusSeconds(50), 1000, 10)).containsExactly(old.id());
+        assertThat(store.process(old.id())).isEmpty();
+        List<ProcessRecord> young = new ArrayList<>();
+        for (int i = 0; i < 4; i++) {
+            young.add(ended(process(SandboxId.random(), NOW.plusSeconds(i), Map.of())));
+        }
+        young.forEach(this::save);
+        store.flush();
+        assertThat(store.removeProcesses(NOW.minusSeconds(50), 3, 10))
+                .containsExactlyInAnyOrder(young.get(0).id(), young.get(1).id());
+        assertThat(store.process(running.id())).contains(running);
+    }
+
+    @Test
+    void a_sandbox_keeps_its_main_process_and_the_code_it_ended_with() {
+        Sandbox plain = sandbox(NOW, Map.of());
+        Sandbox sandbox = new Sandbox(
+                plain.id(),
+                plain.project(),
+                plain.template(),
+                plain.state(),
+                plain.limits(),
+                plain.labels(),
+                plain.box(),
+                plain.run(),
+                Optional.of(new MainProcess(ProcessId.random(), true)),
+                plain.createdAt(),
+                Optional.empty());
+        store.insertSandbox(sandbox, Optional.empty());
+        assertThat(store.sandbox(sandbox.id())).contains(sandbox);
+        Sandbox ended = sandbox.ended(
+                new Sandbox.End(EndReason.MAIN_EXITED, "exit code 3", NOW.plusSeconds(1), OptionalInt.of(3)));
+        store.updateSandbox(ended);
+        assertThat(store.sandbox(sandbox.id())).contains(ended);
+    }
+
+    @Test
+    void a_context_keeps_its_folder_and_environment_until_it_is_closed() {
+        Sandbox sandbox = inserted(NOW, Map.of());
+        Context context = new Context(
+                ContextId.random(),
+                ProjectId.DEFAULT,
+                sandbox.id(),
+                Language.BASH,
+                false,
+                "/srv",
+                Map.of("A", "b\"c"),
+                NOW);
+        store.insertContextLater(context);
+        assertThat(store.contexts(sandbox.id())).containsExactly(context);
+        store.closeContextLater(context.id(), NOW);
+        assertThat(store.contexts(sandbox.id())).isEmpty();
+    }
+
+    @Test
+    void samples_are_read_the_oldest_first_and_removed_by_age() {
+        SandboxId sandbox = SandboxId.random();
+        List<UsageSample> all = new ArrayList<>();
+        for (int i = 0; i < 5; i++) {
+            all.add(new UsageSample(
+                    sandbox,
+                    NOW.plusSeconds(i),
+                    i == 0 ? OptionalDouble.empty() : OptionalDouble.of(12.25 * i),
+                    Duration.ofMillis(1000 + i),
+                    Duration.ofNanos(3000),
+                    1L << 33,
+                    2,
+                    3,
+                    4,
+                    5,
+                    6));
+        }
+        store.saveUsageLater(all.subList(3, 5));
+        store.saveUsageLater(all.subList(0, 3));
+        assertThat(store.usage(sandbox, UsageQuery.ALL).items()).isEqualTo(all);
+        assertThat(store.usage(SandboxId.random(), UsageQuery.ALL).items()).isEmpty();
+        UsageQuery middle =
+                new UsageQuery(Optional.of(NOW.plusSeconds(1)), Optional.of(NOW.plusSeconds(3)), PageRequest.FIRST);
+        assertThat(store.usage(sandbox, middle).items()).isEqualTo(all.subList(1, 4));
+        Page<UsageSample> first = store.usage(
+                sandbox, new UsageQuery(Optional.empty(), Optional.empty(), new PageRequest(3, Optional.empty())));
+        assertThat(first.items()).isEqualTo(all.subList(0, 3));
+        Page<UsageSample> second = store.usage(
+                sandbox, new UsageQuery(Optional.empty(), Optional.empty(), new PageRequest(3, first.next())));
+        assertThat(second.items()).isEqualTo(all.subList(3, 5));
+        assertThat(second.next()).isEmpty();
+        assertThat(store.removeUsage(NOW.plusSeconds(2))).isEqualTo(2);
+        assertThat(store.usage(sandbox, UsageQuery.ALL).items()).isEqualTo(all.subList(2, 5));
     }
 }
