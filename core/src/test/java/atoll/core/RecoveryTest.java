@@ -66,6 +66,33 @@ class RecoveryTest {
     }
 
     @Test
+    void whoever_notices_first_every_caller_is_told_that_the_server_was_replaced() throws Exception {
+        ExecutionHandle running = fixture.start(CodeExecRequest.of("print a\nwait never"));
+        assertThat(running.next()).isPresent();
+        fixture.node.claimForAnother();
+        Eventually.until(() -> fixture.core().status().replaced(), fixture.core()::status);
+        assertThatThrownBy(() -> fixture.run(CodeExecRequest.of("print").in(running.sandboxId())))
+                .hasMessageContaining("replaced");
+        // One whose stream breaks after that has no node to wait for.
+        fixture.node.goAway();
+        assertThatThrownBy(running::await).hasMessageContaining("replaced");
+    }
+
+    @Test
+    void a_caller_that_waits_for_the_node_is_told_when_a_newer_server_has_it_then() throws Exception {
+        SandboxId sandbox = fixture.run("print").sandboxId();
+        fixture.node.goAway();
+        fixture.node.claimForAnother();
+        Thread back = Thread.ofVirtual().start(() -> {
+            Eventually.until(() -> !fixture.core().status().nodeConnected(), fixture.core()::status);
+            fixture.node.comeBack();
+        });
+        assertThatThrownBy(() -> fixture.run(CodeExecRequest.of("print").in(sandbox)))
+                .hasMessageContaining("replaced");
+        back.join();
+    }
+
+    @Test
     void a_server_notices_that_it_was_replaced_while_nobody_calls() {
         fixture.node.claimForAnother();
         Eventually.until(() -> fixture.core().status().replaced(), fixture.core()::status);
