@@ -51,6 +51,7 @@ public final class HttpServer implements AutoCloseable {
     private static final int ACCEPT_QUEUE = 1024;
     private static final int HTTP2_STREAMS = 256;
     private static final int INPUT_BUFFER = 64 << 10;
+    private static final int LARGEST_RESPONSE_HEADER = 64 << 10;
     private static final HttpField[] SECURITY_HEADERS = {
         new PreEncodedHttpField(HttpHeader.CACHE_CONTROL, "no-store"),
         new PreEncodedHttpField("X-Content-Type-Options", "nosniff"),
@@ -106,6 +107,9 @@ public final class HttpServer implements AutoCloseable {
         http.setSendServerVersion(false);
         http.setSendXPoweredBy(false);
         http.setRequestHeaderSize(config.maxHeaderBytes());
+        // Of the longest path inside a sandbox, every character escaped, twice: X-Atoll-File. Grows to that only where
+        // it is needed.
+        http.setMaxResponseHeaderSize(LARGEST_RESPONSE_HEADER);
         // Encoded slashes and the like reach the routes undecoded: a segment is decoded only after the path was split.
         http.setUriCompliance(UriCompliance.RFC3986.with(
                 "ATOLL",

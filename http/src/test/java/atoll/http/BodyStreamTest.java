@@ -48,6 +48,10 @@ class BodyStreamTest {
                     assertThat(body.announcedLength()).isNotNull();
                     throw new HttpFailure(new ErrorReply(409, "conflict", "it is there already", "", ""));
                 })
+                .get("/header", exchange -> {
+                    exchange.responseHeader("X-Long", "x".repeat(40_000));
+                    exchange.json(200, "answered");
+                })
                 .get("/part", exchange -> {
                     Optional<ByteRange> range = exchange.range(ALPHABET.length, "v1");
                     ByteRange part = range.orElse(new ByteRange(0, ALPHABET.length));
@@ -115,6 +119,14 @@ class BodyStreamTest {
             assertThat(Json.mapper().readTree(response.body()).get("crc").longValue())
                     .isEqualTo(crc.getValue());
         }
+    }
+
+    @Test
+    void a_long_header_of_an_answer_goes_out_whole() throws Exception {
+        assertThat(raw("GET /header HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"))
+                .startsWith("HTTP/1.1 200 ")
+                .contains("X-Long: " + "x".repeat(40_000) + "\r\n")
+                .endsWith("\"answered\"");
     }
 
     @Test
