@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"atoll/node/gen/agentv1"
 	"atoll/node/gen/execv1"
 	"atoll/node/internal/agentrpc"
@@ -175,4 +177,25 @@ func (e *execution) stop() {
 	if e.settle != nil {
 		e.settle.Stop()
 	}
+}
+
+// seenContexts are the box's contexts, with those running that an execution has begun in: the agent tells of an interpreter's state only when it
+// starts or fails, not for each cell.
+func (b *box) seenContexts() []*execv1.Context {
+	b.linkMu.Lock()
+	running := map[string]bool{}
+	for _, e := range b.executions {
+		if owner := e.log.Owner(); owner.Process == nil && e.log.Started() != nil && e.log.Finished() == nil {
+			running[owner.ContextID] = true
+		}
+	}
+	b.linkMu.Unlock()
+	contexts := b.contexts.list()
+	for i, c := range contexts {
+		if running[c.GetContextId()] && c.GetState() == execv1.ContextState_CONTEXT_STATE_IDLE {
+			contexts[i] = proto.CloneOf(c)
+			contexts[i].State = execv1.ContextState_CONTEXT_STATE_RUNNING
+		}
+	}
+	return contexts
 }

@@ -534,7 +534,7 @@ func (n *Node) Contexts(id string) ([]*execv1.Context, error) {
 	if err != nil {
 		return nil, err
 	}
-	return b.contexts.list(), nil
+	return b.seenContexts(), nil
 }
 
 func (n *Node) reach(ctx context.Context, id string) (*box, *link, error) {
