@@ -12,7 +12,7 @@ import uuid
 
 from websockets.sync.client import connect
 
-from load import free_port, tree_memory
+from load import free_port, processes_naming, tree_memory
 
 GVISOR = "gvisor.dev/gvisor/runsc@v0.0.0-20260905035102-160fafc42237"
 
@@ -54,9 +54,91 @@ class PlainRunsc:
             raise RuntimeError(f"plain runsc: {out.stdout!r} {out.stderr[-500:]!r}")
         return took
 
+    def resident(self):
+        """One container that sleeps, to run programs in by `runsc exec`."""
+        return RunscExec(self)
+
+    def command(self, *arguments):
+        return [str(self.binary), f"--root={self.work}/root", "--network=none", "--ignore-cgroups", "--overlay2=root:memory", *arguments]
+
     def close(self):
         subprocess.run(["umount", str(self.work / "root" / "null-netns")], capture_output=True)
         shutil.rmtree(self.work, ignore_errors=True)
+
+
+class RunscExec:
+    """What people script around a sandbox that has no server: each program is one `runsc exec`."""
+
+    def __init__(self, runsc):
+        self.runsc, self.id = runsc, "benchexec1"
+        self.bundle = runsc.work / "exec"
+        self.bundle.mkdir(exist_ok=True)
+        spec = json.loads((runsc.work / "config.json").read_text())
+        spec["process"]["args"] = ["/bin/sleep", "100000"]
+        (self.bundle / "config.json").write_text(json.dumps(spec))
+        subprocess.run(runsc.command("run", "--detach", "--bundle", str(self.bundle), self.id), check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def exec(self, *argv, **options):
+        return subprocess.Popen(self.runsc.command("exec", self.id, *argv), **{"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, **options})
+
+    def run(self, *argv):
+        """Seconds of one program, and what it printed."""
+        begin = time.monotonic()
+        out, _ = self.exec(*argv).communicate()
+        return time.monotonic() - begin, out
+
+    def write(self, size):
+        """MB/s into a file."""
+        begin = time.monotonic()
+        process = self.exec("/bin/sh", "-c", "cat > /root/big", stdin=subprocess.PIPE)
+        piece = os.urandom(1 << 20)
+        for _ in range(size >> 20):
+            process.stdin.write(piece)
+        process.stdin.close()
+        process.wait()
+        return size / (time.monotonic() - begin) / 1e6
+
+    def read(self, size):
+        """MB/s out of it."""
+        begin, total = time.monotonic(), 0
+        process = self.exec("/bin/cat", "/root/big")
+        while piece := process.stdout.read(1 << 20):
+            total += len(piece)
+        process.wait()
+        if total != size:
+            raise RuntimeError(f"plain runsc: {total} of {size} bytes")
+        return size / (time.monotonic() - begin) / 1e6
+
+    def cat_times(self, count):
+        """Seconds from a byte to its return by `cat` over the pipes of a `runsc exec`. (Its terminals echo on the host, not inside.)"""
+        process, times = self.exec("/bin/cat", stdin=subprocess.PIPE), []
+        for _ in range(count):
+            begin = time.monotonic()
+            os.write(process.stdin.fileno(), b"k")
+            if os.read(process.stdout.fileno(), 10) != b"k":
+                raise RuntimeError("plain runsc: no answer")
+            times.append(time.monotonic() - begin)
+        process.stdin.close()
+        process.wait(30)
+        return times
+
+    def idle_memory(self, count):
+        """MB on the host for each program that does nothing, with the one that holds its streams."""
+        before = tree_memory(self.owners())
+        started = [self.exec("/bin/sleep", "1000") for _ in range(count)]
+        time.sleep(3)
+        used = (tree_memory(self.owners() + [p.pid for p in started]) - before) / count
+        for process in started:
+            process.kill()
+            process.wait()
+        return used
+
+    def owners(self):
+        return processes_naming(self.id, "boot")
+
+    def close(self):
+        subprocess.run(self.runsc.command("kill", self.id, "KILL"), capture_output=True)
+        subprocess.run(self.runsc.command("delete", "--force", self.id), capture_output=True)
 
 
 class KernelGateway:

@@ -18,9 +18,11 @@ sys.path.insert(0, str(ROOT / "conformance" / "native"))
 
 import installation as installations  # noqa: E402
 from baselines import KernelGateway, PlainRunsc  # noqa: E402
+from inside import Box  # noqa: E402
 from load import Session, distinct_memories, percentile, processes_naming, pss_kib, summary, wait_idle  # noqa: E402
 
 WARM = "x+=1; print(x)"
+PARTS = ("cold", "warm", "parallel", "burst", "memory", "output", "inside")
 
 
 class Bench:
@@ -184,6 +186,119 @@ class Bench:
             self.row(f"(g) stdout as raw bytes, {label}", best, "MB/s", goal=goals[1], lower_is_better=False)
         session.close()
 
+    def inside(self, atoll, runsc):
+        """Programs, terminals, files and idle streams of one sandbox, in turns with `runsc exec` into a plain container."""
+        print("Inside a sandbox, against `runsc exec`", flush=True)
+        client = atoll.client()
+        made = client.call("POST", "/v1/sandboxes", {"template": "python", "limits": {"cpu": 0, "memory_bytes": 1 << 30, "max_processes": 4096}})
+        session, plain, box = Session(atoll.url, atoll.key, made["sandbox_id"]), runsc.resident(), Box(client, made["sandbox_id"])
+        try:
+            self.programs(session, plain)
+            self.keys(box, plain)
+            self.transfers(box, plain)
+            self.idle_streams(atoll, session, plain)
+        finally:
+            plain.close()
+            session.close()
+
+    def programs(self, session, plain):
+        prepared = session.request("POST", f"/v1/sandboxes/{session.sandbox}/processes", {"argv": ["echo", "hi"], "wait": True})
+        ours, theirs = [], []
+        for _ in range(self.n(25)):
+            wait_idle(0.5)
+            for _ in range(4):
+                begin = time.monotonic()
+                answer = session.send(prepared)
+                ours.append(time.monotonic() - begin)
+                if json.loads(answer)["stdout"] != "hi\n":
+                    raise RuntimeError(answer)
+            took, out = plain.run("/bin/echo", "hi")
+            theirs.append(took)
+            if out != b"hi\n":
+                raise RuntimeError(f"plain runsc: {out!r}")
+        self.row("baseline: `runsc exec echo hi`, p50", percentile(theirs, 50) * 1e3, "ms", all=summary(theirs))
+        self.row("(h) `echo hi`, started and waited for, p50", percentile(ours, 50) * 1e3, "ms", goal=8, all=summary(ours))
+        self.row("(h) / `runsc exec`", percentile(ours, 50) / percentile(theirs, 50), "×", goal=0.51, absolute=False)
+
+    def keys(self, box, plain):
+        echoed, through, theirs = [], [], []
+        for _ in range(3):
+            wait_idle()
+            theirs += plain.cat_times(self.n(100))
+            for command, times in (("cat", echoed), ("stty raw -echo; echo ready; cat", through)):
+                with box.terminal(command=command) as terminal:
+                    if times is through:
+                        terminal.until("ready")
+                    for _ in range(self.n(100)):
+                        terminal.shown = b""
+                        begin = time.monotonic()
+                        terminal.type(b"k")
+                        while not terminal.shown.endswith(b"k"):
+                            terminal.receive(30)
+                        times.append(time.monotonic() - begin)
+                    box.call("DELETE", f"/processes/{terminal.process}")
+        self.row("baseline: a byte through `runsc exec cat` by pipes, p50", percentile(theirs, 50) * 1e3, "ms", all=summary(theirs))
+        self.row("(i) a key's echo by a terminal over WebSocket, p50", percentile(echoed, 50) * 1e3, "ms", goal=2, all=summary(echoed))
+        self.row("(i) a key through `cat` in it, p50", percentile(through, 50) * 1e3, "ms", all=summary(through))
+        self.row("(i) through `cat` / `runsc exec`", percentile(through, 50) / percentile(theirs, 50), "×")
+
+    def transfers(self, box, plain):
+        size = 64 << 20 if self.quick else 256 << 20
+        piece = os.urandom(1 << 20)
+        up, down, their_up, their_down = [], [], [], []
+        for _ in range(2 if self.quick else 3):
+            wait_idle()
+            their_up.append(plain.write(size))
+            their_down.append(plain.read(size))
+            begin = time.monotonic()
+            with box.open("PUT", "/files", Repeated(piece, size), {"Content-Length": str(size)}, path="/tmp/big") as response:
+                response.read()
+            up.append(size / (time.monotonic() - begin) / 1e6)
+            begin, total = time.monotonic(), 0
+            with box.open("GET", "/files", path="/tmp/big") as response:
+                while got := response.readinto(self.buffer):
+                    total += got
+            down.append(size / (time.monotonic() - begin) / 1e6)
+            if total != size:
+                raise RuntimeError(f"{total} of {size} bytes came")
+        for letter, what, ours, theirs in (("j", "up", up, their_up), ("k", "down", down, their_down)):
+            self.row(f"baseline: {size >> 20} MiB {what} by `runsc exec cat`", max(theirs), "MB/s", all=theirs)
+            self.row(f"({letter}) file of {size >> 20} MiB {what}, CPU limit lifted", max(ours), "MB/s", goal=200, lower_is_better=False, all=ours)
+            self.row(f"({letter}) / `runsc exec cat`", max(ours) / max(theirs), "×")
+
+    buffer = bytearray(1 << 20)
+
+    def idle_streams(self, atoll, session, plain):
+        count = 200 if self.quick else 1000
+        started = [json.loads(session.send(session.request("POST", f"/v1/sandboxes/{session.sandbox}/processes", {"argv": ["sleep", "1000"]})))["process_id"] for _ in range(20)]
+        time.sleep(1)
+
+        def memory():
+            return sum(pss_kib(atoll.pid(name)) for name in ("server", "engine")) / 1024
+
+        before, held = memory(), []
+        begin = time.monotonic()
+        for n in range(count):
+            s = session.open()
+            s.sendall(session.request("GET", f"/v1/sandboxes/{session.sandbox}/processes/{started[n % 20]}/events", accept="text/event-stream"))
+            held.append(s)
+        for s in held:
+            head = b""
+            while b"started" not in head:
+                head += s.recv(65536)
+        took = time.monotonic() - begin
+        time.sleep(2)
+        used = (memory() - before) / count * 1024
+        base = plain.idle_memory(10) * 1024
+        self.row("baseline: an idle `runsc exec`", base, "kB")
+        self.row(f"(l) an idle attached stream, mean of {count}, server and engine", used, "kB", note=f"attached in {took:.1f} s")
+        self.row("(l) / `runsc exec`", used / base, "×")
+        begin = time.monotonic()
+        session.send(session.request("POST", f"/v1/sandboxes/{session.sandbox}/processes", {"argv": ["true"], "wait": True}))
+        self.row("    a program meanwhile", (time.monotonic() - begin) * 1e3, "ms")
+        for s in held:
+            s.close()
+
     CODE = "_b = 'x' * 65535 + '\\n'\nfor _i in range(%d): sys.stdout.write(_b)"
 
     def stdout_events(self, session, size):
@@ -211,6 +326,18 @@ class Bench:
         if total < size:
             raise RuntimeError(f"{total} of {size} bytes came")
         return size / (time.monotonic() - begin) / 1e6
+
+
+class Repeated:
+    """A body of a known size that costs nothing to make."""
+
+    def __init__(self, piece, size):
+        self.piece, self.left = piece, size
+
+    def read(self, _=-1):
+        part = self.piece[:self.left]
+        self.left -= len(part)
+        return part
 
 
 def box_processes(instance):
@@ -282,23 +409,28 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--cache", default=os.environ.get("ATOLL_CACHE", "/var/cache/atoll"))
     parser.add_argument("--quick", action="store_true", help="a fifth of the samples")
+    parser.add_argument("--only", action="append", choices=PARTS, help="this part (may come again) instead of all")
     parser.add_argument("--json", help="write all figures to this file")
     options = parser.parse_args()
+    parts = options.only or PARTS
     bench = Bench(pathlib.Path(options.cache), options.quick)
     image = sorted((pathlib.Path(options.cache) / "images").glob("python-*.erofs"), key=lambda p: p.stat().st_mtime)[-1]
     runsc = PlainRunsc(options.cache, image)
     gateway = KernelGateway()
     try:
         with installations.installation() as atoll:
-            os.environ["ATOLL_POOL"] = "0"
-            with installations.installation() as bare:
-                bench.cold(atoll, bare, runsc)
-            del os.environ["ATOLL_POOL"]
-            bench.warm(atoll, gateway)
-            bench.parallel(atoll, gateway)
-            bench.burst(atoll, gateway)
-            bench.memory(atoll, gateway)
-            bench.output(atoll)
+            if "cold" in parts:
+                os.environ["ATOLL_POOL"] = "0"
+                with installations.installation() as bare:
+                    bench.cold(atoll, bare, runsc)
+                del os.environ["ATOLL_POOL"]
+            for part in ("warm", "parallel", "burst", "memory"):
+                if part in parts:
+                    getattr(bench, part)(atoll, gateway)
+            if "output" in parts:
+                bench.output(atoll)
+            if "inside" in parts:
+                bench.inside(atoll, runsc)
     finally:
         gateway.close()
         runsc.close()
