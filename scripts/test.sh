@@ -31,7 +31,7 @@ pytest_suite() { # FOLDER [ARGUMENT...]
 }
 python_kernel_tests() { pytest_suite "$root/kernels/python/tests"; }
 bun_kernel_tests() { pytest_suite "$root/kernels/bun/tests"; }
-native_api_tests() { pytest_suite "$root/conformance/native"; }
+native_api_tests() { pytest_suite "$root/conformance/native" $([[ $all == no ]] || echo --all); }
 
 mcp_tests() { pytest_suite "$root/conformance/mcp"; }
 cgroup2_tests() { "$root/node/test/vm/test.sh" $([[ $all == no ]] || echo --all); }

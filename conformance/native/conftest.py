@@ -1,6 +1,23 @@
 import pytest
 
 import installation as installations
+from inside import Box
+
+
+def pytest_addoption(parser):
+    parser.addoption("--all", action="store_true", help="the long tests too")
+
+
+def pytest_collection_modifyitems(config, items):
+    """Not skipped: without --all the long ones are not part of the suite."""
+    if not config.getoption("--all"):
+        long = [item for item in items if item.get_closest_marker("long")]
+        config.hook.pytest_deselected(items=long)
+        items[:] = [item for item in items if item not in long]
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "long: only with --all")
 
 
 @pytest.fixture(scope="session")
@@ -24,6 +41,26 @@ def sandbox(client):
     def make(language="python", **fields):
         made.append(client.exec("", language=language, **fields)["sandbox_id"])
         return made[-1]
+
+    yield make
+    for one in made:
+        client.delete(one)
+
+
+@pytest.fixture
+def box(client, sandbox):
+    """A new Python sandbox, as tests of what happens inside say it."""
+    return Box(client, sandbox())
+
+
+@pytest.fixture
+def boxes(client):
+    """Makes sandboxes as POST /v1/sandboxes does: boxes(limits={...}) -> Box."""
+    made = []
+
+    def make(template="python", **fields):
+        made.append(client.call("POST", "/v1/sandboxes", {"template": template, **fields})["sandbox_id"])
+        return Box(client, made[-1])
 
     yield make
     for one in made:

@@ -152,6 +152,14 @@ func TestRunTellsWhatIsMissing(t *testing.T) {
 	}
 }
 
+func TestProgramThatIsNotThereGivesTheShellsStatus(t *testing.T) {
+	f := newFake(t)
+	f.answer("POST "+at("/processes"), 404, `{"error":{"code":"program_not_found","message":"no program x"}}`)
+	if status, _, _, err := cli(t, "", "run", "-s", box, "x"); status != 127 || err == nil {
+		t.Errorf("status %d, %v (expected: 127)", status, err)
+	}
+}
+
 func TestRunMakesASandboxAndEndsItWithTheProgram(t *testing.T) {
 	f := newFake(t)
 	asked := f.took("POST /v1/sandboxes", `{"sandbox_id":"sb-exec-1"}`)

@@ -151,7 +151,7 @@ func runRun(ctx context.Context, s *server, arguments []string, t terminal) (int
 	var p process
 	if err := s.do(ctx, apiCall{method: http.MethodPost, path: sandboxPath(o.sandbox, "/processes"), body: fields, header: once()}, &p); err != nil {
 		done(false)
-		return 0, err
+		return startStatus(err), err
 	}
 	s.patience = patient
 	switch {
@@ -173,6 +173,18 @@ func runRun(ctx context.Context, s *server, arguments []string, t terminal) (int
 	}
 	ended, err := r.wait(ctx, *interactive)
 	return finish(ended, err, done, t.stderr)
+}
+
+// startStatus is what shells say of a program that cannot be started.
+func startStatus(err error) int {
+	var refused apiError
+	switch errors.As(err, &refused); refused.Code {
+	case "program_not_found":
+		return 127
+	case "permission_denied":
+		return 126
+	}
+	return statusNotRun
 }
 
 // finish turns the end of a program, or of the CLI's part in it, into an exit status.
