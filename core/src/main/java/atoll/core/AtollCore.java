@@ -25,6 +25,7 @@ import atoll.core.usage.Usage;
 import atoll.core.usage.UsageService;
 import java.time.Duration;
 import java.time.InstantSource;
+import java.time.temporal.ChronoUnit;
 import java.util.concurrent.Executor;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
@@ -87,7 +88,9 @@ public final class AtollCore implements Atoll, AutoCloseable {
 
     /** Reads the store and begins to connect to the node; {@link #awaitReady} tells when that is done. */
     public static AtollCore start(Settings settings, Store store, Node node, InstantSource clock, Metrics metrics) {
-        AtollCore core = new AtollCore(settings, store, node, clock, metrics);
+        // As fine as stores keep it, so that an answer says the same before and after its record was read back.
+        InstantSource stored = () -> clock.instant().truncatedTo(ChronoUnit.MICROS);
+        AtollCore core = new AtollCore(settings, store, node, stored, metrics);
         core.sandboxes.load();
         core.recovery.start();
         core.inBackground(core.retention::run);

@@ -14,6 +14,9 @@ import atoll.core.template.LimitChanges;
 import atoll.core.template.Limits;
 import atoll.core.testing.CoreFixture;
 import atoll.core.testing.Eventually;
+import java.time.Duration;
+import java.time.Instant;
+import java.time.temporal.ChronoUnit;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
@@ -210,5 +213,14 @@ class LimitsAndLabelsTest {
         fails(ErrorCode.CONFLICT, () -> create(memory(512), Map.of(), Optional.of("k")));
         fixture.restart();
         assertThat(create(LimitChanges.NONE, Map.of(), Optional.of("k")).id()).isEqualTo(made.id());
+    }
+
+    @Test
+    void a_sandbox_is_told_of_with_the_times_that_the_store_can_keep() throws Exception {
+        for (int i = 0; i < 3; i++) {
+            fixture.clock.advance(Duration.ofNanos(1));
+            Instant created = create(LimitChanges.NONE).createdAt();
+            assertThat(created).isEqualTo(created.truncatedTo(ChronoUnit.MICROS));
+        }
     }
 }
