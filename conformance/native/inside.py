@@ -18,7 +18,7 @@ ALL_BYTES = bytes(range(256))
 EMOJI = "aé€👩‍🚀🇩🇪z"
 
 
-def await_that(condition, what="the awaited state", seconds=30):
+def await_that(condition, what="the awaited state", seconds=60):
     """Returns the condition's value once it is true; a loaded machine may take its time."""
     end, value = time.monotonic() + seconds, None
     while time.monotonic() < end:

@@ -175,4 +175,4 @@ def test_interpreter_burning_cpu_answers_to_interrupt(box):
     begin = time.monotonic()
     box.call("POST", f"/contexts/{made['context_id']}:interrupt")
     ended(box, started)
-    assert time.monotonic() - begin < 20
+    assert time.monotonic() - begin < 60
