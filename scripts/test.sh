@@ -7,6 +7,7 @@ suites=(
   "launcher|ci|$root/scripts/test-launcher.sh"
   "Go checks|ci|go_checks"
   "Go tests|ci|go_tests"
+  "agent in gVisor|ci|agent_gvisor_tests"
   "runsc|ci|runsc_tests"
   "Python kernel|ci|python_kernel_tests"
   "Bun kernel|ci|bun_kernel_tests"
@@ -23,6 +24,12 @@ go_checks() {
     { [[ -z $("$(dirname "$GO")/gofmt" -l cmd internal) ]] || { echo "not formatted (remedy: ./atoll fmt):"; "$(dirname "$GO")/gofmt" -l cmd internal; false; }; })
 }
 go_tests() { (cd "$root/node" && "$GO" test -race ./...); }
+# The agent's tests on a machine of its own; here the quick ones of what gVisor does in its own way. With --all: all of them.
+agent_gvisor_tests() {
+  local only='^TestGvisor_(files_are|full_disk|hostile_processes|fork_bombs|root_that|stopped|many_small|limits|foreground)'
+  only+='|^Test(ForkBomb|Limits|Signal|Files)_|^TestTerminal_(resize|key|job|signal)|^TestProcess_(last_byte|time_limit|kill_of)'
+  (cd "$root/node" && "$GO" test -tags gvisor $([[ $all == yes ]] || echo -run "$only") ./internal/agent)
+}
 runsc_tests() { (cd "$root/node/runsc" && "$GO" vet ./... && "$GO" test ./...); }
 
 pytest_suite() { # FOLDER [ARGUMENT...]

@@ -233,6 +233,11 @@ func TestLimitsOfProcessesAndOpenFilesChangeLive(t *testing.T) {
 		if _, err := e.UpdateLimits(t.Context(), &enginev1.UpdateLimitsRequest{BoxId: box.Box, Limits: limits}); err != nil {
 			t.Fatal(err)
 		}
+		// The interpreter was there before.
+		want := fmt.Sprintf("%d %d\n", limits.GetMaxProcesses(), limits.GetMaxOpenFiles())
+		if r := box.Run(t.Context(), "import resource; print(resource.getrlimit(resource.RLIMIT_NPROC)[1], resource.getrlimit(resource.RLIMIT_NOFILE)[1])"); string(r.Stdout) != want {
+			t.Errorf("the interpreter has the limits %q (expected: %q)", r.Stdout, want)
+		}
 		for code, most := range map[string]int{open: int(limits.GetMaxOpenFiles()), fork: int(limits.GetMaxProcesses())} {
 			spec := python(code)
 			startProcess(t, e, box.Box, spec)

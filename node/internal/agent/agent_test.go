@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -11,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -69,6 +71,11 @@ type box struct {
 	log     *tailWriter
 	meminfo string
 	home    string
+	// life ends when the agent does, and with it every call that waits for an answer.
+	life    context.Context
+	endLife context.CancelCauseFunc
+	closing atomic.Bool
+	gone    chan struct{} // closed when the agent's end was noticed
 }
 
 type tailWriter struct {
@@ -161,17 +168,30 @@ func startBox(t *testing.T, meminfo string) *box {
 			t.Fatal(err)
 		}
 	}
+	b.life, b.endLife = context.WithCancelCause(context.Background())
+	b.gone = make(chan struct{})
 	b.launch(stdin, stdout)
+	go b.watch()
 	b.hello = &agentv1.HelloRequest{
 		BoxId: "box-test", User: "root", Home: home, Workdir: home, Hostname: "sandbox",
 		WallTimeUnixMs: time.Now().UnixMilli(), Entropy: []byte("0123456789abcdef0123456789abcdef"),
 		Env:     map[string]string{"PATH": os.Getenv("PATH"), "GREETING": "hello"},
 		Kernels: []*agentv1.Kernel{pythonKernel(t)},
-		Limits:  &execv1.Limits{MaxProcesses: 256},
+		Limits:  ownLimits(),
 	}
 	b.connect()
 	t.Cleanup(b.close)
 	return b
+}
+
+// watch fails the test at once when the agent ends by itself: nobody else would notice, as the FIFOs stay open.
+func (b *box) watch() {
+	defer close(b.gone)
+	err := b.command.Wait()
+	b.endLife(fmt.Errorf("the agent has ended: %w", cmp.Or(err, io.EOF)))
+	if !b.closing.Load() {
+		b.t.Errorf("the agent has ended by itself: %v", err)
+	}
 }
 
 func (b *box) connect() {
@@ -199,6 +219,7 @@ func (b *box) disconnect() {
 
 func (b *box) close() {
 	b.disconnect()
+	b.closing.Store(true)
 	b.shutDown()
 	if b.t.Failed() {
 		b.t.Logf("agent's log:\n%s", b.log)
@@ -226,7 +247,7 @@ func (b *box) eventually(what string, check func() error) {
 }
 
 func call[Request, Reply proto.Message](b *box, method string, request Request, reply Reply) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(b.life, 60*time.Second)
 	defer cancel()
 	return frame.Call(ctx, b.session, method, request, reply)
 }
@@ -285,7 +306,7 @@ func (b *box) attach(id string, after uint64) *run {
 
 func (b *box) request(id string, first *agentv1.ExecuteRequest) *run {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 90*time.Second)
+	ctx, cancel := context.WithTimeout(b.life, 90*time.Second)
 	stream, err := b.session.Open(ctx, agentrpc.Execute)
 	if err != nil {
 		b.t.Fatal(err)

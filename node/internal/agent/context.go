@@ -310,7 +310,7 @@ func (c *kernelContext) run(e *execution) {
 		k.end()
 		finished = completed(done)
 	case <-k.dead:
-		finished = c.died(k, ticksAt(begun))
+		finished = c.died(k, e, ticksAt(begun))
 	case <-deadline:
 		finished = c.stop(k, e, execv1.ExitReason_EXIT_REASON_TIMEOUT, defaultGrace, ticksAt(begun))
 	case grace := <-e.interrupt:
@@ -387,7 +387,11 @@ func errorText(text string) string {
 }
 
 // died reports a kernel that ended in the middle of a cell.
-func (c *kernelContext) died(k *kernel, sinceTicks uint64) *execv1.Finished {
+func (c *kernelContext) died(k *kernel, e *execution, sinceTicks uint64) *execv1.Finished {
+	if e.isOutOfMemory() {
+		// A fork bomb does not end with the interpreter.
+		c.killLeft(k, sinceTicks)
+	}
 	k.end()
 	c.forgetKernel(k, "")
 	// `done` may have been its last word: a cell that ended before its kernel did.
@@ -421,28 +425,34 @@ func (c *kernelContext) stop(k *kernel, e *execution, reason execv1.ExitReason, 
 		why = fmt.Sprintf("The time limit of %s was reached", time.Duration(e.spec.TimeoutMs)*time.Millisecond)
 	}
 	interrupted := time.Now()
-	_ = k.tree.send(&inner.Request{Signal: &inner.Signal{Root: k.pid, SinceTicks: sinceTicks, Number: int(unix.SIGINT)}})
+	// On a machine that is short of CPU the signal alone may take longer than the grace, which is the kernel's.
+	delivered := make(chan struct{})
+	go func() {
+		defer close(delivered)
+		// An error: the tree has died.
+		_, _ = k.tree.call(context.Background(), &inner.Request{Signal: &inner.Signal{Root: k.pid, SinceTicks: sinceTicks, Number: int(unix.SIGINT)}})
+	}()
 	go func() { _ = k.send(&command{Op: "interrupt", ID: e.spec.ExecutionId}, grace) }()
 
 	// A child that the cell waits for and that ignores the interrupt would keep the kernel from answering: it goes a little earlier.
-	half := time.NewTimer(grace / 2)
-	defer half.Stop()
-	whole := time.NewTimer(grace)
-	defer whole.Stop()
+	var half, whole <-chan time.Time
 	for {
 		select {
+		case <-delivered:
+			delivered = nil
+			half, whole = time.After(grace/2), time.After(grace)
 		case done := <-k.done:
 			return c.interrupted(k, done, reason, why, sinceTicks)
 		case <-k.dead:
-			finished := c.died(k, sinceTicks)
+			finished := c.died(k, e, sinceTicks)
 			if !k.tree.isDead() {
 				finished.Reason = reason
 				finished.Detail = why + ", and the interpreter " + k.endedText() + ": it is started afresh, the state is lost."
 			}
 			return finished
-		case <-half.C:
+		case <-half:
 			_ = k.tree.send(&inner.Request{Signal: &inner.Signal{Root: k.pid, SinceTicks: sinceTicks, Number: int(unix.SIGKILL), OnlyChildren: true}})
-		case <-whole.C:
+		case <-whole:
 			killed := k.killTree(sinceTicks)
 			k.end()
 			treeDied := k.tree.isDead()
@@ -460,14 +470,7 @@ func (c *kernelContext) stop(k *kernel, e *execution, reason execv1.ExitReason, 
 func (c *kernelContext) interrupted(k *kernel, done *kernelEvent, reason execv1.ExitReason, why string, sinceTicks uint64) *execv1.Finished {
 	killed := 0
 	if reason == execv1.ExitReason_EXIT_REASON_TIMEOUT {
-		// Nobody waits for what the cell has left running; daemons of earlier cells are older than it and stay.
-		roots, contexts := c.agent.others(c)
-		event, err := k.tree.call(context.Background(), &inner.Request{Kill: &inner.Kill{
-			Root: k.pid, Context: c.spec.ContextId, KeepRoot: true, SinceTicks: sinceTicks, OtherRoots: roots, OtherContexts: contexts,
-		}})
-		if err == nil {
-			killed = event.Killed
-		}
+		killed = c.killLeft(k, sinceTicks)
 	}
 	k.end()
 	finished := completed(done)
@@ -475,6 +478,19 @@ func (c *kernelContext) interrupted(k *kernel, done *kernelEvent, reason execv1.
 	finished.Detail = why + ". The code was interrupted and its context's state is kept" +
 		processCount("; ", killed, " that it had started "+wasWere(killed)+" ended") + "."
 	return finished
+}
+
+// killLeft ends what a cell has left running, and nobody waits for, and says how many that were. Daemons of earlier cells are older than
+// it and stay.
+func (c *kernelContext) killLeft(k *kernel, sinceTicks uint64) int {
+	roots, contexts := c.agent.others(c)
+	event, err := k.tree.call(context.Background(), &inner.Request{Kill: &inner.Kill{
+		Root: k.pid, Context: c.spec.ContextId, KeepRoot: true, SinceTicks: sinceTicks, OtherRoots: roots, OtherContexts: contexts,
+	}})
+	if err != nil {
+		return 0 // the tree has died
+	}
+	return event.Killed
 }
 
 func processCount(before string, n int, after string) string {

@@ -187,6 +187,12 @@ func (e *execution) outOfMemory(victim *inner.Victim) {
 	e.victim = victim
 }
 
+func (e *execution) isOutOfMemory() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.victim != nil
+}
+
 // acknowledge drops events up to seq and says whether the last one was among them.
 func (e *execution) acknowledge(seq uint64) (done bool) {
 	e.mu.Lock()

@@ -13,6 +13,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	execv1 "atoll/node/gen/execv1"
 )
 
 // launch starts the agent as a process of this machine, with a host name and an /etc/hosts of its own.
@@ -31,9 +33,12 @@ func (b *box) launch(stdin, stdout *os.File) {
 	}
 }
 
+// ownLimits are what a sandbox of these tests has.
+func ownLimits() *execv1.Limits { return &execv1.Limits{MaxProcesses: 256} }
+
 func (b *box) shutDown() {
 	_ = b.command.Process.Kill()
-	_ = b.command.Wait()
+	<-b.gone
 	// The inner tree goes with the agent; what is left over names its home.
 	b.eventually("every process of the sandbox has ended", func() error {
 		for pid, text := range b.machine("environ") {

@@ -501,14 +501,17 @@ func (p *process) finish(status syscall.WaitStatus, treeDied bool) {
 		finished.ExitCode = int32(status.ExitStatus())
 	}
 	p.mu.Lock()
-	expired := p.expired
+	expired, victim := p.expired, p.victim
 	p.mu.Unlock()
 	if expired != nil {
 		<-expired
+	} else if victim != nil && victim.Processes > 1 {
+		// A fork bomb does not end with the process that has begun it.
+		_, _ = p.signalTree(unix.SIGKILL) // an error: the tree has died
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	victim := p.victim
+	victim = p.victim
 	switch failed := finished.Signal != 0 || finished.ExitCode != 0; {
 	case victim != nil && (victim.Pid == p.pid || failed && p.endedAt.Sub(p.victimAt) < victimMemory):
 		finished.Reason = execv1.ExitReason_EXIT_REASON_OUT_OF_MEMORY

@@ -951,3 +951,29 @@ func TestProcess_descriptors_are_the_standard_ones_and_nothing_of_the_agent_leak
 		}
 	}
 }
+
+// limitsOf are a python program's own limits, which it prints for every line it reads.
+const limitsOf = `import resource, sys
+for line in sys.stdin: print(resource.getrlimit(resource.RLIMIT_NPROC), resource.getrlimit(resource.RLIMIT_NOFILE), flush=True)`
+
+func TestLimits_that_are_lowered_hold_for_what_runs_already(t *testing.T) {
+	b := newBox(t)
+	b.open("py", "python")
+	b.exec("py", "import resource; print(resource.getrlimit(resource.RLIMIT_NPROC))").prints("(256, 256)\n")
+	running := b.start(&execv1.ProcessSpec{Argv: []string{pythonPath(t), "-c", limitsOf}, Stdin: true})
+	modest := b.start(&execv1.ProcessSpec{Argv: []string{pythonPath(t), "-c", "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (70, 2000))\n" + limitsOf}, Stdin: true})
+	running.pid()
+	modest.pid()
+	b.write(running.id, 0, "1\n", false)
+	running.untilPrinted("(256, 256) (4096, 4096)\n")
+	b.write(modest.id, 0, "1\n", false)
+	modest.untilPrinted("(256, 256) (70, 2000)\n")
+	b.hello.Limits.MaxProcesses, b.hello.Limits.MaxOpenFiles, b.hello.Reconfigure = 200, 1000, true
+	b.sayHello()
+	b.write(running.id, 2, "2\n", true)
+	running.wait().endsWith(0, "(256, 256) (4096, 4096)\n(200, 200) (1000, 1000)\n")
+	b.write(modest.id, 2, "2\n", true)
+	modest.wait().endsWith(0, "(256, 256) (70, 2000)\n(200, 200) (70, 1000)\n")
+	b.exec("py", "print(resource.getrlimit(resource.RLIMIT_NPROC), resource.getrlimit(resource.RLIMIT_NOFILE))").prints("(200, 200) (1000, 1000)\n")
+	b.shell("ulimit -n").wait().endsWith(0, "1000\n")
+}

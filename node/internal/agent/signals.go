@@ -51,11 +51,8 @@ func (a *Agent) Signal(ctx context.Context, request *execv1.SignalRequest) (*age
 	if !p.running() {
 		return nil, &frame.Status{Code: codes.FailedPrecondition, Message: name + " has ended"}
 	}
-	if target == "group" && p.terminal != nil {
-		if p.signalForeground(unix.Signal(request.Signal)) {
-			return &agentv1.Empty{}, nil
-		}
-		target = "foreground"
+	if target == "group" && p.terminal != nil && p.signalForeground(unix.Signal(request.Signal)) {
+		return &agentv1.Empty{}, nil
 	}
 	_, err = p.tree.call(ctx, &inner.Request{Deliver: &inner.Deliver{Owner: p.owner(), Target: target, Number: int(request.Signal)}})
 	return signalReply(name, err)

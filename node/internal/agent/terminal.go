@@ -103,25 +103,13 @@ func control(file *os.File, act func(fd int) error) error {
 	return failed
 }
 
-// controlCharacters are what a terminal turns into signals for its foreground group.
-var controlCharacters = map[unix.Signal]int{unix.SIGINT: unix.VINTR, unix.SIGQUIT: unix.VQUIT, unix.SIGTSTP: unix.VSUSP}
-
 // signalForeground signals the foreground group of the terminal, and says whether it could.
 func (p *process) signalForeground(number unix.Signal) bool {
 	done := false
 	_ = control(p.terminal, func(fd int) error {
 		if group, err := unix.IoctlGetInt(fd, unix.TIOCGPGRP); err == nil && group > 1 {
 			done = unix.Kill(-group, number) == nil
-			return nil
 		}
-		// gVisor tells the group to members of the session only. It does know it when the key for a signal is pressed.
-		character, has := controlCharacters[number]
-		settings, err := unix.IoctlGetTermios(fd, unix.TCGETS)
-		if !has || err != nil || settings.Lflag&unix.ISIG == 0 || settings.Cc[character] == 0 {
-			return nil
-		}
-		n, err := frame.WriteNow(uintptr(fd), []byte{settings.Cc[character]})
-		done = err == nil && n == 1
 		return nil
 	})
 	return done

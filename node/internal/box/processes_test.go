@@ -3,6 +3,7 @@ package box
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -228,6 +229,38 @@ func TestInputOfAProcessThatDoesNotReadIsAnsweredBeforeTheDeadline(t *testing.T)
 	reply, err := r.WriteInput(ctx, box, &execv1.WriteInputRequest{ProcessId: p.GetSpec().GetProcessId(), Data: []byte("unread")})
 	if err != nil || reply.GetOffset() != 0 || ctx.Err() != nil {
 		t.Fatal(reply, err)
+	}
+}
+
+func TestAgentIsToldHowLongTheCallerWaitsForInputToBeTaken(t *testing.T) {
+	r := newRig(t)
+	box := r.create()
+	id := r.startProcess(box, "sip").GetSpec().GetProcessId()
+	limit := patience.Of(2 * time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	// The offset is the agent's answer to this call: who asks it afterwards hears that nothing was read.
+	reply, err := r.WriteInput(ctx, box, &execv1.WriteInputRequest{ProcessId: id, Data: []byte("ab")})
+	if err != nil || reply.GetOffset() != 1 || ctx.Err() != nil {
+		t.Fatal(reply, err)
+	}
+	// Who says himself how long is heard, and a caller without a deadline waits for as long as the agent does by itself.
+	if _, err := r.WriteInput(t.Context(), box, &execv1.WriteInputRequest{ProcessId: id, Data: []byte("ab"), WaitMs: 7}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.WriteInput(t.Context(), box, &execv1.WriteInputRequest{ProcessId: id, Data: []byte("ab")}); err == nil || !strings.Contains(err.Error(), "no wait_ms") {
+		t.Fatal(err)
+	}
+	if err := r.Signal(t.Context(), box, &execv1.SignalRequest{ProcessId: id, Signal: 15}); err != nil {
+		t.Fatal(err)
+	}
+	r.wait(box, id)
+	var told, own uint32
+	if _, err := fmt.Sscanf(r.text(box, id), "wait_ms %d\nwait_ms %d\n", &told, &own); err != nil {
+		t.Fatal(err)
+	}
+	if most := uint32(limit.Milliseconds()); told >= most || told < most/3 || own != 7 {
+		t.Errorf("wait_ms %d and %d (expected: somewhat less than %d, and 7)", told, own, most)
 	}
 }
 

@@ -2,6 +2,7 @@ package inner
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -12,7 +13,7 @@ type Deliver struct {
 	// Whom: an owner that the agent has started a process for, or any process by its id.
 	Owner string `json:",omitempty"`
 	Pid   int    `json:",omitempty"`
-	// "process", "group", "foreground" (the likely one of the terminal's session) or "tree".
+	// "process", "group" or "tree".
 	Target string
 	Number int
 	// For a tree: nothing else runs, so that what started since then and has no known origin is part of it.
@@ -68,17 +69,15 @@ func (p *initProcess) pruneSessions(all map[int]*process) {
 	}
 }
 
-// owners says to whom each process belongs, those of ended sessions too.
+// owners says to whom each process belongs, those of ended sessions too. Requires: mu is held.
 func (p *initProcess) owners(all map[int]*process) map[int]string {
-	roots := p.roots()
-	p.mu.Lock()
+	roots := maps.Clone(p.spawned)
 	p.pruneSessions(all)
 	for leader, owner := range p.sessions {
 		if _, running := roots[leader]; !running {
 			roots[leader] = owner
 		}
 	}
-	p.mu.Unlock()
 	return attribute(all, roots)
 }
 
@@ -99,8 +98,10 @@ func (p *initProcess) dispatch(request *Deliver) (int, error) {
 	if request.Target == "tree" {
 		find := func() []int { return p.tree(request) }
 		if number == unix.SIGKILL {
-			return killAll(find), nil
+			return p.killAll(killTime, find), nil
 		}
+		p.mu.Lock()
+		defer p.mu.Unlock()
 		found := find()
 		for _, pid := range found {
 			_ = unix.Kill(pid, number) // what has ended meanwhile needs no signal
@@ -122,8 +123,7 @@ func (p *initProcess) dispatch(request *Deliver) (int, error) {
 	if pid <= 0 {
 		return 0, unix.ESRCH
 	}
-	switch request.Target {
-	case "group":
+	if request.Target == "group" {
 		group, err := unix.Getpgid(pid)
 		if err != nil {
 			return 0, err
@@ -132,13 +132,11 @@ func (p *initProcess) dispatch(request *Deliver) (int, error) {
 			return 0, unix.EPERM
 		}
 		pid = -group
-	case "foreground":
-		pid = -foreground(processes(), pid)
 	}
 	return 1, unix.Kill(pid, number)
 }
 
-// tree finds what a Deliver to a tree is for.
+// tree finds what a Deliver to a tree is for. Requires: mu is held.
 func (p *initProcess) tree(request *Deliver) []int {
 	all := processes()
 	var found []int
@@ -159,16 +157,4 @@ func (p *initProcess) tree(request *Deliver) []int {
 		found = append(found, pid)
 	}
 	return found
-}
-
-// foreground guesses the foreground group of a session whose terminal won't say it (gVisor tells it to members only): the group that
-// was made last.
-func foreground(all map[int]*process, leader int) int {
-	group, start := leader, uint64(0)
-	for _, one := range all {
-		if one.session == leader && one.group != leader && !one.gone() && one.start >= start {
-			group, start = one.group, one.start
-		}
-	}
-	return group
 }

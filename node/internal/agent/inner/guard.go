@@ -37,6 +37,9 @@ const (
 	// A context that is a crowd again so soon after its children were ended breeds them itself.
 	crowdMemory = 3 * time.Second
 
+	// How long what a crowd has bred while it was being ended is searched for.
+	crowdTime = time.Second
+
 	// How long the memory of an ended process may take to come back.
 	settleTime = 300 * time.Millisecond
 
@@ -150,10 +153,19 @@ func (g *guard) crowdReserve(limit, available int64) int64 {
 	} else if count >= g.counted+crowd {
 		g.burstUntil = now.Add(burstMemory)
 	}
-	if now.Before(g.burstUntil) {
-		return reservePerNewProcess * int64(count)
+	if !now.Before(g.burstUntil) {
+		return 0
 	}
-	return 0
+	if available < reserveBytes+reservePerNewProcess*int64(count) {
+		// Before somebody has to go for it: zombies take nothing.
+		count = 0
+		for _, one := range processes() {
+			if !one.gone() {
+				count++
+			}
+		}
+	}
+	return reservePerNewProcess * int64(count)
 }
 
 // read returns the sandbox's limit and what is left of it: below zero, when more is used.
@@ -213,12 +225,7 @@ func (g *guard) end(limit, available int64) {
 	for _, one := range victims {
 		dying[one.pid] = true
 	}
-	// The others go on first: as the dead leave a process group, what is stopped in it may get a SIGHUP.
-	for pid := range stopped {
-		if !dying[pid] {
-			_ = unix.Kill(pid, unix.SIGCONT)
-		}
-	}
+	thaw(stopped, dying)
 	for pid := range dying {
 		_ = unix.Kill(pid, unix.SIGKILL)
 	}
@@ -240,6 +247,10 @@ func (g *guard) end(limit, available int64) {
 	}})
 	// Not before: the reaper tells of its end after this.
 	g.init.mu.Unlock()
+	if len(victims) > 1 {
+		// A child that was being born while all were stopped was not among them, and goes on where its parents were ended.
+		g.init.killAll(crowdTime, func() []int { return g.crowdOf(name) })
+	}
 	// Freed memory comes back some time after the process's end; until then nobody else has to go, unless another is growing.
 	deadline := time.Now().Add(settleTime)
 	for time.Now().Before(deadline) {
@@ -254,24 +265,6 @@ func (g *guard) end(limit, available int64) {
 	}
 	g.burstUntil, g.countedAt = time.Time{}, time.Time{}
 	g.lowest = math.MaxInt64
-}
-
-// stopAll stops every process, those too that are born meanwhile, and says which.
-func stopAll() map[int]bool {
-	stopped := map[int]bool{}
-	for range 5 {
-		fresh := false
-		for _, pid := range pids() {
-			if !stopped[pid] {
-				stopped[pid], fresh = true, true
-				_ = unix.Kill(pid, unix.SIGSTOP)
-			}
-		}
-		if !fresh {
-			break
-		}
-	}
-	return stopped
 }
 
 // ownCommand is what the bash kernel's process is called.
@@ -311,15 +304,33 @@ func (g *guard) choose(all map[int]*process, roots, owner map[int]string) ([]*pr
 	// The interpreter may be innocent of what it has started; if it is not, there is a crowd again at once.
 	spareRoot := heaviest != g.crowded || time.Since(g.crowdedAt) > crowdMemory
 	g.crowded, g.crowdedAt = heaviest, time.Now()
+	group := members(all, roots, owner, heaviest, spareRoot)
+	slices.SortFunc(group, func(a, b *process) int { return cmp.Compare(b.rss, a.rss) })
+	return group, heaviest
+}
+
+// members are the processes of an owner, without what the agent has started for it where that is spared.
+func members(all map[int]*process, roots, owner map[int]string, name string, spareRoot bool) []*process {
 	var group []*process
 	for pid, one := range all {
-		if _, root := roots[pid]; one.gone() || owner[pid] != heaviest || (root && spareRoot) || isPartOfAny(one, roots) && spareRoot {
+		if _, root := roots[pid]; one.gone() || owner[pid] != name || (root && spareRoot) || isPartOfAny(one, roots) && spareRoot {
 			continue
 		}
 		group = append(group, one)
 	}
-	slices.SortFunc(group, func(a, b *process) int { return cmp.Compare(b.rss, a.rss) })
-	return group, heaviest
+	return group
+}
+
+// crowdOf is who is left of a crowd, for killAll.
+func (g *guard) crowdOf(name string) []int {
+	all := processes()
+	// Who was started since, the agent has started: the next interpreter.
+	left := members(all, g.init.spawned, attribute(all, g.init.spawned), name, true)
+	found := make([]int, len(left))
+	for i, one := range left {
+		found[i] = one.pid
+	}
+	return found
 }
 
 func isPartOfAny(one *process, roots map[int]string) bool {

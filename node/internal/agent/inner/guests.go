@@ -30,8 +30,10 @@ const (
 
 // list tells of every process but the init itself.
 func (p *initProcess) list(id uint64) {
+	p.mu.Lock()
 	all := processes()
 	owner := p.owners(all)
+	p.mu.Unlock()
 	guests := make([]Guest, 0, len(all))
 	for pid, one := range all {
 		if len(guests) == maxGuests {

@@ -149,7 +149,7 @@ func (p *initProcess) serve(request *Request, fds []int) {
 	case request.List:
 		go p.list(request.ID)
 	case request.Limits != nil:
-		p.answer(request.ID, setLimits(request.Limits))
+		p.answer(request.ID, p.limit(request.Limits))
 	case request.Guard != nil:
 		p.guard.configure(request.Guard)
 		if request.ID != 0 {
@@ -170,22 +170,6 @@ func (p *initProcess) answer(id uint64, err error) {
 		}
 	}
 	p.send(event)
-}
-
-func setLimits(limits *Limits) error {
-	for _, limit := range []struct {
-		name     string
-		resource int
-		value    uint64
-	}{{"processes", unix.RLIMIT_NPROC, limits.Processes}, {"open files", unix.RLIMIT_NOFILE, limits.OpenFiles}} {
-		if limit.value == 0 {
-			continue
-		}
-		if err := unix.Setrlimit(limit.resource, &unix.Rlimit{Cur: limit.value, Max: limit.value}); err != nil {
-			return fmt.Errorf("limit of %s to %d: %w", limit.name, limit.value, err)
-		}
-	}
-	return nil
 }
 
 func (p *initProcess) spawn(id uint64, spawn *Spawn, fds []int) {
@@ -227,14 +211,4 @@ func (p *initProcess) reap() {
 			p.mu.Unlock()
 		}
 	}
-}
-
-func (p *initProcess) roots() map[int]string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	roots := make(map[int]string, len(p.spawned))
-	for pid, name := range p.spawned {
-		roots[pid] = name
-	}
-	return roots
 }

@@ -2,7 +2,9 @@ package inner
 
 import (
 	"bytes"
+	"maps"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -211,38 +213,85 @@ func descends(all map[int]*process, pid, root int) bool {
 // kill ends a context's processes. Stopping them all before the first is killed keeps a fork bomb from outrunning the loop: what is
 // stopped does not fork, and every round finds fewer that run.
 func (p *initProcess) kill(id uint64, request *Kill) {
-	p.send(&Event{ID: id, Killed: killAll(func() []int { return p.targets(request) })})
+	p.send(&Event{ID: id, Killed: p.killAll(killTime, func() []int { return p.targets(request) })})
 }
 
-// killAll kills what targets finds, until it finds nothing more, and says how many that were.
-func killAll(targets func() []int) int {
+// killTime is how long what is to be killed is searched for. It is shorter than the agent's patience.
+const killTime = 4 * time.Second
+
+// many processes take the CPU from the init that has to find out whose they are.
+const many = 32
+
+// killAll kills what targets, which needs mu, finds, until it finds nothing more or patience is over, and says how many
+// that were.
+func (p *initProcess) killAll(patience time.Duration, targets func() []int) int {
 	killed := map[int]bool{}
-	deadline := time.Now().Add(5 * time.Second)
+	deadline := time.Now().Add(patience)
 	for time.Now().Before(deadline) {
-		stopped := map[int]bool{}
-		for {
-			fresh := 0
-			for _, pid := range targets() {
-				if !stopped[pid] {
-					stopped[pid] = true
-					fresh++
-					_ = unix.Kill(pid, unix.SIGSTOP)
-				}
-			}
-			if fresh == 0 || time.Now().After(deadline) {
-				break
-			}
-		}
-		if len(stopped) == 0 {
+		doomed := p.killFound(targets, deadline)
+		if len(doomed) == 0 {
 			break
 		}
-		for pid := range stopped {
-			killed[pid] = true
-			_ = unix.Kill(pid, unix.SIGKILL)
-		}
-		waitGone(stopped, deadline)
+		maps.Copy(killed, doomed)
+		waitGone(doomed, deadline)
 	}
 	return len(killed)
+}
+
+// killFound kills what targets finds, once it finds nothing more that runs.
+func (p *initProcess) killFound(targets func() []int, deadline time.Time) map[int]bool {
+	// Not in the middle of a start: what is between fork and exec has no known owner yet, and the init would wait for it.
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var frozen map[int]bool
+	if len(pids()) > many {
+		frozen = stopAll()
+	}
+	doomed := map[int]bool{}
+	for fresh := true; fresh && time.Now().Before(deadline); {
+		fresh = false
+		for _, pid := range targets() {
+			if !doomed[pid] {
+				doomed[pid], fresh = true, true
+				_ = unix.Kill(pid, unix.SIGSTOP)
+			}
+		}
+	}
+	thaw(frozen, doomed)
+	for pid := range doomed {
+		_ = unix.Kill(pid, unix.SIGKILL)
+	}
+	return doomed
+}
+
+// stopAll stops every process, those too that are born meanwhile, and says which. Every round leaves fewer that could bear any, so it
+// soon finds nobody new; the bound is for those that others let go on again.
+func stopAll() map[int]bool {
+	const rounds = 100
+	stopped := map[int]bool{}
+	for range rounds {
+		fresh := false
+		for _, pid := range pids() {
+			if !stopped[pid] {
+				stopped[pid], fresh = true, true
+				_ = unix.Kill(pid, unix.SIGSTOP)
+			}
+		}
+		if !fresh {
+			break
+		}
+	}
+	return stopped
+}
+
+// thaw lets those go on that were stopped and are not to die. It comes before the others' end: as the dead leave a process group, what is
+// stopped in it may get a SIGHUP. Children go first: their shell must not find them stopped.
+func thaw(stopped, dying map[int]bool) {
+	for _, pid := range slices.Backward(slices.Sorted(maps.Keys(stopped))) {
+		if !dying[pid] {
+			_ = unix.Kill(pid, unix.SIGCONT)
+		}
+	}
 }
 
 // waitGone gives the killed a moment to leave, so that the next round does not count them again.
@@ -261,9 +310,10 @@ func waitGone(pids map[int]bool, deadline time.Time) {
 	}
 }
 
+// targets finds what a Kill is for. Requires: mu is held.
 func (p *initProcess) targets(request *Kill) []int {
 	all := processes()
-	roots := p.roots()
+	roots := maps.Clone(p.spawned)
 	roots[request.Root] = request.Context
 	owner := attribute(all, roots)
 	alone := len(request.OtherContexts) == 0 && len(request.OtherRoots) == 0

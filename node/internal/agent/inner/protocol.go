@@ -78,7 +78,7 @@ type Kill struct {
 	OtherContexts []string
 }
 
-// Limits are set on the init itself and inherited by everything that it starts from then on.
+// Limits hold for the init itself, for everything that runs and for what is started from then on.
 type Limits struct {
 	Processes uint64
 	OpenFiles uint64

@@ -42,6 +42,7 @@ func RunAgentIfAsked() {
 //	skip        leaves out a seq
 //	endless     ends the stream without a last event
 //	echo        (a process) prints what it is given to read, until that ends
+//	sip         (a process) reads one byte, which it is said to have done once the call's wait_ms is over
 //	missing     (a process) is refused
 type fakeAgent struct {
 	mu sync.Mutex
@@ -294,7 +295,7 @@ func (a *fakeAgent) run(e *fakeExecution, code string) {
 		} else {
 			end.Signal = 15
 		}
-	case "echo":
+	case "echo", "sip":
 		<-e.interrupt
 	case "allocate":
 		a.add(e, output("allocating\n"))

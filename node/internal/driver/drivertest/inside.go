@@ -1,11 +1,13 @@
 package drivertest
 
 import (
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc/codes"
 
@@ -62,10 +64,22 @@ func (a *fakeAgent) writeInput(s *frame.Stream) error {
 	if err != nil {
 		return err
 	}
-	if e.process.GetArgv()[0] == "hold" {
+	switch e.process.GetArgv()[0] {
+	case "hold":
 		// It doesn't read.
 		<-s.Context().Done()
 		return s.Context().Err()
+	case "sip":
+		if request.GetWaitMs() == 0 {
+			return refuse(codes.InvalidArgument, "no wait_ms")
+		}
+		a.add(e, output(fmt.Sprintf("wait_ms %d\n", request.GetWaitMs())))
+		select {
+		case <-time.After(time.Duration(request.GetWaitMs()) * time.Millisecond):
+			return s.Send(&execv1.WriteInputReply{Offset: 1})
+		case <-s.Context().Done():
+			return s.Context().Err()
+		}
 	}
 	a.mu.Lock()
 	data := request.GetData()
