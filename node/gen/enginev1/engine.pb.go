@@ -1361,9 +1361,11 @@ func (x *ListContextsReply) GetContexts() []*execv1.Context {
 }
 
 type ExecuteRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	BoxId         string                 `protobuf:"bytes,1,opt,name=box_id,json=boxId,proto3" json:"box_id,omitempty"`
-	Spec          *execv1.ExecutionSpec  `protobuf:"bytes,2,opt,name=spec,proto3" json:"spec,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	BoxId string                 `protobuf:"bytes,1,opt,name=box_id,json=boxId,proto3" json:"box_id,omitempty"`
+	Spec  *execv1.ExecutionSpec  `protobuf:"bytes,2,opt,name=spec,proto3" json:"spec,omitempty"`
+	// Send the call's headers as soon as nothing that is sent to the same context later can overtake it.
+	Confirm       bool `protobuf:"varint,3,opt,name=confirm,proto3" json:"confirm,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1410,6 +1412,13 @@ func (x *ExecuteRequest) GetSpec() *execv1.ExecutionSpec {
 		return x.Spec
 	}
 	return nil
+}
+
+func (x *ExecuteRequest) GetConfirm() bool {
+	if x != nil {
+		return x.Confirm
+	}
+	return false
 }
 
 type AttachRequest struct {
@@ -3012,10 +3021,11 @@ const file_atoll_engine_v1_engine_proto_rawDesc = "" +
 	"context_id\x18\x02 \x01(\tR\tcontextId\"\x13\n" +
 	"\x11CloseContextReply\"G\n" +
 	"\x11ListContextsReply\x122\n" +
-	"\bcontexts\x18\x01 \x03(\v2\x16.atoll.exec.v1.ContextR\bcontexts\"Y\n" +
+	"\bcontexts\x18\x01 \x03(\v2\x16.atoll.exec.v1.ContextR\bcontexts\"s\n" +
 	"\x0eExecuteRequest\x12\x15\n" +
 	"\x06box_id\x18\x01 \x01(\tR\x05boxId\x120\n" +
-	"\x04spec\x18\x02 \x01(\v2\x1c.atoll.exec.v1.ExecutionSpecR\x04spec\"f\n" +
+	"\x04spec\x18\x02 \x01(\v2\x1c.atoll.exec.v1.ExecutionSpecR\x04spec\x12\x18\n" +
+	"\aconfirm\x18\x03 \x01(\bR\aconfirm\"f\n" +
 	"\rAttachRequest\x12\x15\n" +
 	"\x06box_id\x18\x01 \x01(\tR\x05boxId\x12!\n" +
 	"\fexecution_id\x18\x02 \x01(\tR\vexecutionId\x12\x1b\n" +

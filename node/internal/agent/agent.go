@@ -292,15 +292,22 @@ func (a *Agent) execute(stream *frame.Stream) error {
 	if err := stream.Receive(first); err != nil {
 		return err
 	}
+	// What came later to a context runs later in it.
+	if err := stream.WaitTurn(); err != nil {
+		return err
+	}
 	var e *execution
 	var after uint64
 	var err error
 	switch message := first.Message.(type) {
 	case *agentv1.ExecuteRequest_Start:
 		e, after, err = a.begin(message.Start)
+		stream.PassTurn()
 	case *agentv1.ExecuteRequest_StartProcess:
+		stream.PassTurn()
 		e, after, err = a.beginProcess(message.StartProcess)
 	case *agentv1.ExecuteRequest_Attach:
+		stream.PassTurn()
 		after = message.Attach.AfterSeq
 		e, err = a.attach(message.Attach)
 	default:

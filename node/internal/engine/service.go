@@ -207,6 +207,11 @@ func (s *Service) Execute(r *enginev1.ExecuteRequest, stream grpc.ServerStreamin
 	if err != nil {
 		return toStatus(err)
 	}
+	if r.GetConfirm() {
+		if err := stream.SendHeader(nil); err != nil {
+			return err
+		}
+	}
 	return send(log, 0, stream)
 }
 

@@ -11,6 +11,8 @@ type GuestOptions struct {
 	Key [32]byte
 	// Handler serves one stream in a goroutine of its own, and ends it with End or Reply.
 	Handler func(*Stream)
+	// InOrder names a method whose handlers can wait for their turn (Stream.WaitTurn); "": none.
+	InOrder string
 	// MaxMessage bounds a message from the host in bytes; 0 means 16 MiB.
 	MaxMessage int
 	// OnReset is called when a host takes over, after the older streams have ended and before the host is answered. May be nil.
@@ -161,7 +163,7 @@ func (g *guest) reset(epoch uint64, request resetRequest) {
 	}
 	g.epoch, g.request, g.expected = epoch, request, 1
 	g.session = &Session{
-		epoch: epoch, writer: g.writer, handler: g.options.Handler,
+		epoch: epoch, writer: g.writer, handler: g.options.Handler, inOrder: g.options.InOrder,
 		limit: g.options.MaxMessage, sendLimit: int(request.maxMessage), streamLimit: maxStreams,
 		streams: map[uint64]*Stream{}, loanBudget: g.options.MaxMessage,
 	}

@@ -31,8 +31,11 @@ type Session struct {
 	limit     int // bytes in a message we take
 	// guest only
 	handler func(*Stream)
-	ctx     context.Context
-	stop    context.CancelFunc
+	// inOrder is the method that is served in order; lastTurn is for the goroutine that reads
+	inOrder  string
+	lastTurn <-chan struct{}
+	ctx      context.Context
+	stop     context.CancelFunc
 	// host only
 	nonce   [nonceLength]byte
 	pipes   pipes
@@ -242,9 +245,11 @@ func (s *Session) accept(h header, payload []byte) error {
 		_ = s.writer.control(&parcel{stream: st, end: status, size: headerLength + 4 + len(status.Message)})
 		return nil
 	}
+	s.takeTurn(st)
 	go func() {
 		s.handler(st)
 		st.End(&Status{codes.Internal, "the handler of " + method + " left its stream open"})
+		st.leaveTurn()
 	}()
 	return nil
 }

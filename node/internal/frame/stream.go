@@ -24,6 +24,8 @@ type Stream struct {
 	method  string
 	ctx     context.Context
 	cancel  context.CancelFunc
+	// nil but for a method that is served in order
+	place *place
 	// unwatch ends the watch on the caller's context; nil on the guest
 	unwatch func() bool
 	// windows that were agreed when it was opened

@@ -79,7 +79,9 @@ final class ContextsApi {
                     "background: true with a stream (expected: one of both)",
                     "GET /v1/executions/{execution_id}/events follows one in the background.");
         }
-        ExecutionHandle handle = codeExecution.start(caller, request);
+        ExecutionHandle handle = arguments.background()
+                ? codeExecution.startInBackground(caller, request)
+                : codeExecution.start(caller, request);
         if (stream) {
             ExecutionEvents.write(exchange, handle);
             return;

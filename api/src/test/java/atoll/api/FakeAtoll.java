@@ -198,6 +198,11 @@ final class FakeAtoll implements Atoll, Keys, CodeExecution, Executions, Sandbox
     }
 
     @Override
+    public ExecutionHandle startInBackground(Caller caller, CodeExecRequest request) {
+        return start(caller, request);
+    }
+
+    @Override
     public ExecutionHandle start(Caller caller, CodeExecRequest request) {
         if (request.idempotencyKey().isPresent()) {
             String key = request.idempotencyKey().get();

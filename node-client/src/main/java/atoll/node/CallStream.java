@@ -6,6 +6,7 @@ import io.grpc.ClientCall;
 import io.grpc.Metadata;
 import io.grpc.Status;
 import java.util.Optional;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.function.Function;
 
@@ -28,6 +29,9 @@ final class CallStream<M, T> implements NodeStream<T> {
     private final int window;
     /** Messages read since more were last asked for; used by the reader only. */
     private int taken;
+
+    /** Opened by the headers, or by the end where none come. */
+    private final CountDownLatch accepted = new CountDownLatch(1);
 
     private final LinkedBlockingQueue<Item<M>> queue = new LinkedBlockingQueue<>();
 
@@ -83,11 +87,21 @@ final class CallStream<M, T> implements NodeStream<T> {
     }
 
     @Override
+    public void awaitAccepted() throws InterruptedException {
+        accepted.await();
+    }
+
+    @Override
     public void close() {
         call.cancel("the reader has closed the stream", null);
     }
 
     private final class Listener extends ClientCall.Listener<M> {
+        @Override
+        public void onHeaders(Metadata headers) {
+            accepted.countDown();
+        }
+
         @Override
         public void onMessage(M message) {
             queue.add(new Message<>(message));
@@ -96,6 +110,7 @@ final class CallStream<M, T> implements NodeStream<T> {
         @Override
         public void onClose(Status status, Metadata trailers) {
             queue.add(new End<>(status));
+            accepted.countDown();
         }
     }
 }

@@ -290,6 +290,7 @@ public final class GrpcNode implements Node {
         ExecuteRequest request = ExecuteRequest.newBuilder()
                 .setBoxId(box.toString())
                 .setSpec(Wire.execution(spec))
+                .setConfirm(spec.confirm())
                 .build();
         return stream(EngineGrpc.getExecuteMethod(), request, "execution " + spec.id(), Wire::event);
     }

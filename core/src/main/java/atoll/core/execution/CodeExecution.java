@@ -9,4 +9,10 @@ public interface CodeExecution {
      * code may still wait for its context. Failures to run at all are thrown here; what the code does wrong is in its outcome.
      */
     ExecutionHandle start(Caller caller, CodeExecRequest request) throws InterruptedException;
+
+    /**
+     * The same for a caller that does not wait for the end: when this returns, nothing that is started in the same context later can
+     * overtake it.
+     */
+    ExecutionHandle startInBackground(Caller caller, CodeExecRequest request) throws InterruptedException;
 }

@@ -85,15 +85,25 @@ public final class ExecutionService implements CodeExecution, Executions {
 
     @Override
     public ExecutionHandle start(Caller caller, CodeExecRequest request) throws InterruptedException {
+        return start(caller, request, false);
+    }
+
+    @Override
+    public ExecutionHandle startInBackground(Caller caller, CodeExecRequest request) throws InterruptedException {
+        return start(caller, request, true);
+    }
+
+    private ExecutionHandle start(Caller caller, CodeExecRequest request, boolean confirm) throws InterruptedException {
         caller.require(Scope.EXECUTE);
         checkTimeout(request);
         if (request.idempotencyKey().isEmpty()) {
-            return startNew(caller, request, ExecutionId.random());
+            return startNew(caller, request, ExecutionId.random(), confirm);
         }
-        return startOnce(caller, request, request.idempotencyKey().get());
+        return startOnce(caller, request, request.idempotencyKey().get(), confirm);
     }
 
-    private ExecutionHandle startOnce(Caller caller, CodeExecRequest request, String key) throws InterruptedException {
+    private ExecutionHandle startOnce(Caller caller, CodeExecRequest request, String key, boolean confirm)
+            throws InterruptedException {
         try (OnceByKey.Turn turn = once.begin(caller.project(), key)) {
             ExecutionId id = ExecutionId.parse(turn.claim(
                     store,
@@ -111,11 +121,11 @@ public final class ExecutionService implements CodeExecution, Executions {
                     ExecutionId.random().toString(),
                     clock.instant()));
             // Without a record the first try never reached the node: this one is the first that does.
-            return store.execution(id).isPresent() ? attach(caller, id) : startNew(caller, request, id);
+            return store.execution(id).isPresent() ? attach(caller, id) : startNew(caller, request, id, confirm);
         }
     }
 
-    private ExecutionHandle startNew(Caller caller, CodeExecRequest request, ExecutionId id)
+    private ExecutionHandle startNew(Caller caller, CodeExecRequest request, ExecutionId id, boolean confirm)
             throws InterruptedException {
         Optional<Language> language = request.language().map(Language::parse);
         LiveSandbox sandbox;
@@ -131,10 +141,12 @@ public final class ExecutionService implements CodeExecution, Executions {
             sandbox = sandboxes.take(caller, template, request.limits(), Map.of(), request.labels());
             context = sandboxes.context(sandbox, Optional.of(chosen));
         }
-        return run(sandbox, context, request, id);
+        return run(sandbox, context, request, id, confirm);
     }
 
-    private ExecutionHandle run(LiveSandbox sandbox, Context context, CodeExecRequest request, ExecutionId id) {
+    private ExecutionHandle run(
+            LiveSandbox sandbox, Context context, CodeExecRequest request, ExecutionId id, boolean confirm)
+            throws InterruptedException {
         ExecutionRecord record = new ExecutionRecord(
                 id,
                 context.project(),
@@ -151,9 +163,13 @@ public final class ExecutionService implements CodeExecution, Executions {
         }
         Duration timeout = request.timeout()
                 .orElseGet(() -> templates.byId(sandbox.sandbox().template()).timeout());
-        ExecutionSpec spec = new ExecutionSpec(id, context.id(), request.code(), timeout, request.env());
+        ExecutionSpec spec = new ExecutionSpec(id, context.id(), request.code(), timeout, request.env(), confirm);
         RunningExecution execution = follow(record, sandbox.box(), sandbox, context, spec);
-        execution.begin();
+        if (confirm) {
+            execution.beginAccepted();
+        } else {
+            execution.begin();
+        }
         return execution;
     }
 

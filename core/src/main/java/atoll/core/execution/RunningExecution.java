@@ -99,6 +99,16 @@ final class RunningExecution implements ExecutionHandle {
         }
     }
 
+    /** The same; nothing that is sent to its context later can overtake it when this returns. */
+    void beginAccepted() throws InterruptedException {
+        reading.lockInterruptibly();
+        try {
+            events.beginAccepted();
+        } finally {
+            reading.unlock();
+        }
+    }
+
     @Override
     public ExecutionId executionId() {
         return id;

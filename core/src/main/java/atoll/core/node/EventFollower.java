@@ -46,6 +46,15 @@ public final class EventFollower {
         }
     }
 
+    /** Asks the node for the stream, and waits until it has taken the request on. A node that is away is no reason to wait. */
+    public void beginAccepted() throws InterruptedException {
+        begin();
+        NodeStream<NodeEvent> open = stream;
+        if (open != null) {
+            open.awaitAccepted();
+        }
+    }
+
     public long lastSeq() {
         return lastSeq;
     }

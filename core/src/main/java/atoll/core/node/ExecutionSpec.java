@@ -5,10 +5,18 @@ import atoll.core.ExecutionId;
 import java.time.Duration;
 import java.util.Map;
 
-/** Code to run in a context. */
+/**
+ * Code to run in a context.
+ *
+ * @param confirm whether {@link NodeStream#awaitAccepted} is to tell when nothing can overtake it any more
+ */
 public record ExecutionSpec(
-        ExecutionId id, ContextId contextId, String code, Duration timeout, Map<String, String> env) {
+        ExecutionId id, ContextId contextId, String code, Duration timeout, Map<String, String> env, boolean confirm) {
     public ExecutionSpec {
         env = Map.copyOf(env);
+    }
+
+    public ExecutionSpec(ExecutionId id, ContextId contextId, String code, Duration timeout, Map<String, String> env) {
+        this(id, contextId, code, timeout, env, false);
     }
 }

@@ -10,6 +10,9 @@ public interface NodeStream<T> extends AutoCloseable {
     /** Waits for the next item; empty at the end. A broken connection is an {@code AtollException} with {@code NODE_UNAVAILABLE}. */
     Optional<T> next() throws InterruptedException;
 
+    /** Waits until the node has taken the request on, or has refused it, which the next read tells; only where that was asked for. */
+    default void awaitAccepted() throws InterruptedException {}
+
     @Override
     void close();
 }
