@@ -20,6 +20,9 @@ import (
 // defaultGrace is how long a kernel has to end its cell after an interrupt.
 const defaultGrace = 300 * time.Millisecond
 
+// deliveryPatience is how long the grace may be put off by an interrupt that is not delivered.
+const deliveryPatience = 2 * time.Second
+
 // shortCell is how long the worker looks at nothing but the running cell, where no other runs in the sandbox. Most end within it.
 const shortCell = time.Millisecond
 
@@ -436,11 +439,18 @@ func (c *kernelContext) stop(k *kernel, e *execution, reason execv1.ExitReason, 
 
 	// A child that the cell waits for and that ignores the interrupt would keep the kernel from answering: it goes a little earlier.
 	var half, whole <-chan time.Time
+	var awaited <-chan struct{} = delivered
+	patience := time.After(deliveryPatience) // somebody inside may have stopped the init
+	begin := func() {
+		awaited, patience = nil, nil
+		half, whole = time.After(grace/2), time.After(grace)
+	}
 	for {
 		select {
-		case <-delivered:
-			delivered = nil
-			half, whole = time.After(grace/2), time.After(grace)
+		case <-awaited:
+			begin()
+		case <-patience:
+			begin()
 		case done := <-k.done:
 			return c.interrupted(k, done, reason, why, sinceTicks)
 		case <-k.dead:

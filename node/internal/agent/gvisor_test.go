@@ -341,7 +341,7 @@ func TestGvisor_hostile_processes_are_held_and_end_with_their_tree(t *testing.T)
 	b := newBox(t)
 	python := pythonPath(t)
 	for name, code := range hostilePrograms {
-		r := b.start(&execv1.ProcessSpec{Argv: []string{python, "-c", code}, TimeoutMs: 3000, User: "nobody", Cwd: "/"})
+		r := b.start(&execv1.ProcessSpec{Argv: []string{python, "-c", code}, TimeoutMs: 2000, User: "nobody", Cwd: "/"})
 		r.pid()
 		b.guests() // is answered meanwhile
 		r.wait()
