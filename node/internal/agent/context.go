@@ -17,8 +17,14 @@ import (
 	"atoll/node/internal/frame"
 )
 
-// defaultGrace is how long a kernel has to end its cell after an interrupt.
-const defaultGrace = 300 * time.Millisecond
+const (
+	// defaultGrace is how long a kernel has to end its cell after an interrupt.
+	defaultGrace = 300 * time.Millisecond
+	// A kernel that wants to run and gets no CPU, on a busy machine or at its CPU limit, has the grace again, so many times at most.
+	maxGraces = 4
+	// It has had its chance once it ran for so long.
+	chance = 100 * time.Millisecond
+)
 
 // deliveryPatience is how long the grace may be put off by an interrupt that is not delivered.
 const deliveryPatience = 2 * time.Second
@@ -151,9 +157,11 @@ type startError struct {
 	// The image cannot run this language at all; trying again is of no use.
 	missing bool
 	detail  string
+	cause   error
 }
 
 func (e *startError) Error() string { return e.detail }
+func (e *startError) Unwrap() error { return e.cause }
 
 // ensure returns a kernel that is ready, starting one where there is none. Only the worker calls it.
 func (c *kernelContext) ensure() (*kernel, error) {
@@ -185,6 +193,15 @@ func (c *kernelContext) ensure() (*kernel, error) {
 }
 
 func (c *kernelContext) start() (*kernel, error) {
+	k, err := c.launch()
+	if errors.Is(err, errTreeDied) {
+		// All that runs inside was ended while it started, which is no fault of its own.
+		return c.launch()
+	}
+	return k, err
+}
+
+func (c *kernelContext) launch() (*kernel, error) {
 	c.mu.Lock()
 	c.state = execv1.ContextState_CONTEXT_STATE_STARTING
 	c.mu.Unlock()
@@ -201,7 +218,7 @@ func (c *kernelContext) start() (*kernel, error) {
 		return nil, &startError{missing: true, detail: fmt.Sprintf("%s cannot run in this image: %v", c.spec.Language, err)}
 	}
 	if err != nil {
-		return nil, &startError{detail: fmt.Sprintf("the %s interpreter could not be started: %v", c.spec.Language, err)}
+		return nil, &startError{detail: fmt.Sprintf("the %s interpreter could not be started: %v", c.spec.Language, err), cause: err}
 	}
 	patience := time.NewTimer(readyPatience)
 	defer patience.Stop()
@@ -225,6 +242,9 @@ func (c *kernelContext) start() (*kernel, error) {
 		detail += ": the sandbox's limit of processes and threads is reached; end some and try again"
 	case tail != "":
 		detail += ": " + tail
+	}
+	if t.isDead() {
+		return nil, &startError{detail: detail, cause: errTreeDied}
 	}
 	return nil, &startError{detail: detail}
 }
@@ -445,9 +465,12 @@ func (c *kernelContext) stop(k *kernel, e *execution, reason execv1.ExitReason, 
 		awaited, patience = nil, nil
 		half, whole = time.After(grace/2), time.After(grace)
 	}
+	var before time.Duration
+	graces := 0
 	for {
 		select {
 		case <-awaited:
+			before, _ = k.cpu(grace)
 			begin()
 		case <-patience:
 			begin()
@@ -463,6 +486,11 @@ func (c *kernelContext) stop(k *kernel, e *execution, reason execv1.ExitReason, 
 		case <-half:
 			_ = k.tree.send(&inner.Request{Signal: &inner.Signal{Root: k.pid, SinceTicks: sinceTicks, Number: int(unix.SIGKILL), OnlyChildren: true}})
 		case <-whole:
+			graces++
+			if now, wants := k.cpu(grace); anotherGrace(graces, now-before, wants) {
+				whole = time.After(grace)
+				continue
+			}
 			killed := k.killTree(sinceTicks)
 			k.end()
 			treeDied := k.tree.isDead()
@@ -475,6 +503,11 @@ func (c *kernelContext) stop(k *kernel, e *execution, reason execv1.ExitReason, 
 			return &execv1.Finished{Reason: reason, Detail: detail}
 		}
 	}
+}
+
+// anotherGrace says whether a kernel that has not answered an interrupt so far, and ran for so long since, could only not answer yet.
+func anotherGrace(graces int, ran time.Duration, wantsToRun bool) bool {
+	return graces < maxGraces && wantsToRun && ran < chance
 }
 
 func (c *kernelContext) interrupted(k *kernel, done *kernelEvent, reason execv1.ExitReason, why string, sinceTicks uint64) *execv1.Finished {

@@ -600,3 +600,15 @@ func (k *kernel) endedText() string {
 		return fmt.Sprintf("ended with exit status %d", k.status.ExitStatus())
 	}
 }
+
+// cpu says how long the kernel has run so far, and whether it wants to run now. What can't be told within the limit is: not.
+func (k *kernel) cpu(limit time.Duration) (ran time.Duration, wantsToRun bool) {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	event, err := k.tree.call(ctx, &inner.Request{Look: k.pid})
+	if err != nil || len(event.Guests) != 1 {
+		return 0, false
+	}
+	guest := event.Guests[0]
+	return time.Duration(guest.CPUTicks) * (time.Second / inner.TicksPerSecond), guest.State == "R"
+}

@@ -722,3 +722,14 @@ func TestStream_of_any_call_is_refused_by_name(t *testing.T) {
 	b := newBox(t)
 	expectCode(t, call(b, "atoll.agent.v1.Agent.Nothing", &agentv1.Empty{}, &agentv1.Empty{}), codes.Unimplemented)
 }
+
+func TestTimeout_kills_a_computation_that_sees_no_interrupt(t *testing.T) {
+	b := newBox(t)
+	b.open("py", "python")
+	r := b.execWithin("py", "print('on', flush=True)\nsum(range(10**13))", 300*time.Millisecond)
+	r.ends(timedOut, false)
+	if r.took > 15*time.Second {
+		t.Fatalf("took %s", r.took)
+	}
+	b.exec("py", "print('back')").prints("back\n")
+}

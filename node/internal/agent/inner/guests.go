@@ -54,6 +54,16 @@ func (p *initProcess) list(id uint64) {
 	p.send(&Event{ID: id, Guests: guests})
 }
 
+func (p *initProcess) look(id uint64, pid int) {
+	event := &Event{ID: id}
+	if line, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat"); err == nil {
+		if one := parseStat(line); one != nil {
+			event.Guests = []Guest{{Pid: pid, State: string(rune(one.state)), CPUTicks: one.cpu}}
+		}
+	}
+	p.send(event)
+}
+
 func validText(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
 
 // uidOf is the effective one.

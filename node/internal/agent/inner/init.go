@@ -148,6 +148,8 @@ func (p *initProcess) serve(request *Request, fds []int) {
 		}
 	case request.List:
 		go p.list(request.ID)
+	case request.Look != 0:
+		p.look(request.ID, request.Look)
 	case request.Limits != nil:
 		p.answer(request.ID, p.limit(request.Limits))
 	case request.Guard != nil:

@@ -38,9 +38,11 @@ type Request struct {
 	Kill    *Kill    `json:",omitempty"`
 	Deliver *Deliver `json:",omitempty"`
 	List    bool     `json:",omitempty"`
-	Limits  *Limits  `json:",omitempty"`
-	Guard   *Guard   `json:",omitempty"`
-	Ping    bool     `json:",omitempty"`
+	// Look tells of one process as List does, of its time and state alone.
+	Look   int     `json:",omitempty"`
+	Limits *Limits `json:",omitempty"`
+	Guard  *Guard  `json:",omitempty"`
+	Ping   bool    `json:",omitempty"`
 }
 
 // Spawn starts a process in a session of its own. Its file descriptors travel beside it and become 0, 1, 2, …

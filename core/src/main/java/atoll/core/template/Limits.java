@@ -15,6 +15,7 @@ public record Limits(long memoryBytes, int cpuMillis, long diskBytes, int maxPro
     private static final int MIN_CPU = 10;
     private static final long MIN_MEMORY = 64 * MIB;
     private static final long MIN_DISK = 16 * MIB;
+    private static final int MIN_OPEN_FILES = 256;
 
     public Limits {
         check("memory_bytes", memoryBytes, MIN_MEMORY);
@@ -26,7 +27,8 @@ public record Limits(long memoryBytes, int cpuMillis, long diskBytes, int maxPro
         }
         check("disk_bytes", diskBytes, MIN_DISK);
         check("max_processes", maxProcesses, 16);
-        check("max_open_files", maxOpenFiles, 64);
+        // An interpreter does not start with 100.
+        check("max_open_files", maxOpenFiles, MIN_OPEN_FILES);
     }
 
     /**
