@@ -50,6 +50,8 @@ type rig struct {
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
+	// What the agent keeps for the time of an upload goes with the test.
+	t.Setenv("TMPDIR", t.TempDir())
 	r := &rig{t: t, dir: t.TempDir()}
 	h := drivertest.Hierarchy(t, fmt.Sprintf("bt%d", os.Getpid()))
 	r.driver = &drivertest.Fake{Dir: t.TempDir(), Cgroups: h}

@@ -208,7 +208,6 @@ func TestUploadOfPiecesOfAnySize(t *testing.T) {
 }
 
 func TestUploadThatIsNotCommittedLeavesNothingInside(t *testing.T) {
-	t.Setenv("TMPDIR", t.TempDir())
 	r := newRig(t)
 	box := r.create()
 	for name, c := range map[string]struct {

@@ -47,7 +47,7 @@ func (f *Fake) Start(ctx context.Context, spec driver.Spec) (int, error) {
 	}
 	defer pipes.Close()
 	command := exec.Command("/proc/self/exe")
-	command.Env = append([]string{agentVariable + "=1", "ATOLL_FAKE_DELAY=" + f.Delay}, spec.AgentEnv...)
+	command.Env = append([]string{agentVariable + "=1", "ATOLL_FAKE_DELAY=" + f.Delay, "TMPDIR=" + os.TempDir()}, spec.AgentEnv...)
 	command.Stdin, command.Stdout, command.Stderr = pipes.Stdin, pipes.Stdout, pipes.Stderr
 	command.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := command.Start(); err != nil {
