@@ -517,13 +517,17 @@ func (p *process) finish(status syscall.WaitStatus, treeDied bool) {
 		finished.Reason = execv1.ExitReason_EXIT_REASON_OUT_OF_MEMORY
 		finished.MemoryLimitBytes, finished.MemoryPeakBytes = victim.LimitBytes, victim.PeakBytes
 		finished.Detail = victimSentence(victim, true)
-	case treeDied:
-		finished.Reason = execv1.ExitReason_EXIT_REASON_SANDBOX_ENDED
-		finished.Detail = fmt.Sprintf("Every process in the sandbox was ended at once (%s), this one too.", p.tree.detail)
 	case expired != nil:
 		finished.Reason = execv1.ExitReason_EXIT_REASON_TIMEOUT
 		finished.Detail = fmt.Sprintf("The time limit of %s was reached: the process was ended%s.",
 			time.Duration(p.spec.TimeoutMs)*time.Millisecond, processCount(" with ", p.killed-1, " more"))
+		if treeDied {
+			finished.Detail = fmt.Sprintf("The time limit of %s was reached: to end the process, every process in the sandbox was ended (%s).",
+				time.Duration(p.spec.TimeoutMs)*time.Millisecond, p.tree.detail)
+		}
+	case treeDied:
+		finished.Reason = execv1.ExitReason_EXIT_REASON_SANDBOX_ENDED
+		finished.Detail = fmt.Sprintf("Every process in the sandbox was ended at once (%s), this one too.", p.tree.detail)
 	case victim != nil:
 		finished.Detail = strings.TrimSpace(finished.Detail + " Earlier one of its children was ended: " + victimSentence(victim, true))
 	}

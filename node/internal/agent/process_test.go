@@ -977,3 +977,15 @@ func TestLimits_that_are_lowered_hold_for_what_runs_already(t *testing.T) {
 	b.exec("py", "print(resource.getrlimit(resource.RLIMIT_NPROC), resource.getrlimit(resource.RLIMIT_NOFILE))").prints("(200, 200) (1000, 1000)\n")
 	b.shell("ulimit -n").wait().endsWith(0, "1000\n")
 }
+
+func TestProcess_says_that_its_time_was_up_also_where_all_had_to_be_ended(t *testing.T) {
+	b := newBox(t)
+	r := b.start(&execv1.ProcessSpec{Argv: []string{"/bin/sh", "-c", "echo on; exec sleep 1000"}, TimeoutMs: 3000})
+	r.untilPrinted("on\n")
+	// Its help is needed to end this one.
+	b.signalInit(unix.SIGSTOP)
+	r.wait()
+	if r.finished.Reason != timedOut || !strings.Contains(r.finished.Detail, "3s") || !strings.Contains(r.finished.Detail, "every process") {
+		t.Fatalf("%v", r.finished)
+	}
+}
