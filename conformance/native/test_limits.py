@@ -131,7 +131,7 @@ def test_upload_that_cannot_fit_is_refused_before_the_disk_is_full(boxes):
 
 
 def test_limit_of_processes_holds_for_programs(boxes):
-    box = boxes(limits={"max_processes": 64, "memory_bytes": 512 << 20})
+    box = boxes(limits={"max_processes": 64, "memory_bytes": 2 << 30})
     view = box.run("python3", "-c", "import os, time\nn = 0\ntry:\n    while n < 1000:\n        if os.fork() == 0: time.sleep(1000)\n        n += 1\nexcept OSError as e: print(e.strerror, n < 70)", timeout_seconds=30)
     assert view["stdout"] == "Resource temporarily unavailable True\n", view
     alive(box)
