@@ -21,7 +21,6 @@ import (
 	"atoll/node/internal/agent"
 	"atoll/node/internal/agent/bashkernel"
 	"atoll/node/internal/agent/inner"
-	"atoll/node/internal/agentrpc"
 	"atoll/node/internal/frame"
 )
 
@@ -85,7 +84,7 @@ func serve(meminfo string) error {
 	a := agent.New(meminfo)
 	defer a.Close()
 	err = frame.Serve(context.Background(), in, out, frame.GuestOptions{
-		Key: key, MaxMessage: agent.MaxMessage, Handler: a.Serve, InOrder: agentrpc.Execute, OnReset: a.Reset,
+		Key: key, MaxMessage: agent.MaxMessage, Handler: a.Serve, InOrder: agent.InOrder, OnReset: a.Reset,
 	})
 	if errors.Is(err, io.EOF) {
 		return nil

@@ -44,6 +44,10 @@ const (
 	freeMemoryAfterBytes = 8 << 20
 )
 
+// InOrder are the calls that must not overtake one another: what came later to a context runs later in it, and an interrupt finds what
+// was sent before it.
+var InOrder = []string{agentrpc.Execute, agentrpc.Interrupt}
+
 // Agent serves one engine at a time. Locks are taken in the order Agent.mu, kernelContext.mu, kernel.ioMu, execution.mu.
 type Agent struct {
 	meminfo string
@@ -155,6 +159,11 @@ func (a *Agent) serve(stream *frame.Stream) error {
 	case agentrpc.CloseContext:
 		return unary(stream, &agentv1.ContextRequest{}, a.CloseContext)
 	case agentrpc.Interrupt:
+		// Of an execution that was sent just before it, too.
+		if err := stream.WaitTurn(); err != nil {
+			return err
+		}
+		stream.PassTurn()
 		return unary(stream, &agentv1.InterruptRequest{}, a.Interrupt)
 	case agentrpc.Execute:
 		return a.execute(stream)

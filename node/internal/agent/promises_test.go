@@ -733,3 +733,17 @@ func TestTimeout_kills_a_computation_that_sees_no_interrupt(t *testing.T) {
 	}
 	b.exec("py", "print('back')").prints("back\n")
 }
+
+func TestInterrupt_finds_an_execution_that_was_sent_just_before_it(t *testing.T) {
+	b := newBox(t)
+	b.open("sh", "bash")
+	for range 50 {
+		r := b.begin(&execv1.ExecutionSpec{ExecutionId: newID(), ContextId: "sh", Code: "sleep 1000"})
+		if err := call(b, agentrpc.Interrupt, &agentv1.InterruptRequest{ExecutionId: r.id, GraceMs: 2000}, &agentv1.Empty{}); err != nil {
+			t.Fatal(err)
+		}
+		if r.wait(); r.finished.Reason != execv1.ExitReason_EXIT_REASON_INTERRUPTED {
+			t.Fatalf("%v", r.finished)
+		}
+	}
+}

@@ -11,8 +11,8 @@ type GuestOptions struct {
 	Key [32]byte
 	// Handler serves one stream in a goroutine of its own, and ends it with End or Reply.
 	Handler func(*Stream)
-	// InOrder names a method whose handlers can wait for their turn (Stream.WaitTurn); "": none.
-	InOrder string
+	// InOrder names methods whose handlers can wait for their turn (Stream.WaitTurn), all of them in one order.
+	InOrder []string
 	// MaxMessage bounds a message from the host in bytes; 0 means 16 MiB.
 	MaxMessage int
 	// OnReset is called when a host takes over, after the older streams have ended and before the host is answered. May be nil.

@@ -31,8 +31,8 @@ type Session struct {
 	limit     int // bytes in a message we take
 	// guest only
 	handler func(*Stream)
-	// inOrder is the method that is served in order; lastTurn is for the goroutine that reads
-	inOrder  string
+	// inOrder are the methods that are served in order; lastTurn is for the goroutine that reads
+	inOrder  []string
 	lastTurn <-chan struct{}
 	ctx      context.Context
 	stop     context.CancelFunc

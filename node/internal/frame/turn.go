@@ -1,6 +1,8 @@
 package frame
 
-// place is that of a stream among those of its method, in the order in which the host opened them. Their handlers run at once; one
+import "slices"
+
+// place is that of a stream among those of the methods that are served in order, which is the order in which the host opened them. Their handlers run at once; one
 // that must not overtake another waits for its turn, and passes it on.
 type place struct {
 	// closed when the one before has passed its turn on; nil for the first
@@ -12,15 +14,14 @@ type place struct {
 
 // takeTurn gives a new stream its place. For the goroutine that reads.
 func (s *Session) takeTurn(st *Stream) {
-	if st.method != s.inOrder || s.inOrder == "" {
+	if !slices.Contains(s.inOrder, st.method) {
 		return
 	}
 	st.place = &place{before: s.lastTurn, passed: make(chan struct{})}
 	s.lastTurn = st.place.passed
 }
 
-// WaitTurn returns when each stream of this method that the host opened earlier has passed its turn on or has ended, or with why this one has ended.
-// For the handler of a method that is served in order.
+// WaitTurn returns when each stream of such a method that the host opened earlier has passed its turn on or has ended, or with why this one has ended.
 func (st *Stream) WaitTurn() error {
 	if st.place == nil || st.place.before == nil {
 		return nil

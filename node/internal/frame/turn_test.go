@@ -9,7 +9,7 @@ func inOrder(t *testing.T, begin func(name string)) *Session {
 	t.Helper()
 	checkGoroutines(t)
 	e := newEnds(t)
-	serve(t, e.guestReads, e.guestWrites, GuestOptions{InOrder: "ordered", Handler: func(st *Stream) {
+	serve(t, e.guestReads, e.guestWrites, GuestOptions{InOrder: []string{"ordered"}, Handler: func(st *Stream) {
 		m := value(nil)
 		if err := st.Receive(m); err != nil {
 			return
