@@ -44,9 +44,9 @@ const (
 	freeMemoryAfterBytes = 8 << 20
 )
 
-// InOrder are the calls that must not overtake one another: what came later to a context runs later in it, and an interrupt finds what
-// was sent before it.
-var InOrder = []string{agentrpc.Execute, agentrpc.Interrupt}
+// InOrder are the calls that must not overtake one another: what came later to a context runs later in it, and an interrupt, a restart
+// and a close find what was sent before them.
+var InOrder = []string{agentrpc.Execute, agentrpc.Interrupt, agentrpc.RestartContext, agentrpc.CloseContext}
 
 // Agent serves one engine at a time. Locks are taken in the order Agent.mu, kernelContext.mu, kernel.ioMu, execution.mu.
 type Agent struct {
@@ -155,9 +155,19 @@ func (a *Agent) serve(stream *frame.Stream) error {
 	case agentrpc.OpenContext:
 		return unary(stream, &agentv1.OpenContextRequest{}, a.OpenContext)
 	case agentrpc.RestartContext:
-		return unary(stream, &agentv1.ContextRequest{}, a.RestartContext)
+		if err := stream.WaitTurn(); err != nil {
+			return err
+		}
+		return unary(stream, &agentv1.ContextRequest{}, func(_ context.Context, r *agentv1.ContextRequest) (*agentv1.OpenContextReply, error) {
+			return a.restartContext(r, stream.PassTurn)
+		})
 	case agentrpc.CloseContext:
-		return unary(stream, &agentv1.ContextRequest{}, a.CloseContext)
+		if err := stream.WaitTurn(); err != nil {
+			return err
+		}
+		return unary(stream, &agentv1.ContextRequest{}, func(_ context.Context, r *agentv1.ContextRequest) (*agentv1.Empty, error) {
+			return a.closeContext(r, stream.PassTurn), nil
+		})
 	case agentrpc.Interrupt:
 		// Of an execution that was sent just before it, too.
 		if err := stream.WaitTurn(); err != nil {
@@ -250,28 +260,32 @@ func (a *Agent) find(contextID string) (*kernelContext, error) {
 	return c, nil
 }
 
-// RestartContext ends the kernel with all that it has started, and starts a new one. What waits in the queue then runs in that.
-func (a *Agent) RestartContext(_ context.Context, request *agentv1.ContextRequest) (*agentv1.OpenContextReply, error) {
+// restartContext ends the kernel with all that it has started, and starts a new one. What waits in the queue behind the running
+// execution then runs in that. It calls passTurn when what comes later no longer belongs to the old kernel.
+func (a *Agent) restartContext(request *agentv1.ContextRequest, passTurn func()) (*agentv1.OpenContextReply, error) {
 	c, err := a.find(request.ContextId)
 	if err != nil {
 		return nil, err
 	}
-	c.end("restarted", false)
-	c.do(func() { _, _ = c.ensure() }) // how that went is in the description
+	wait := c.end("restarted", false, func() { _, _ = c.ensure() }) // how that went is in the description
+	passTurn()
+	wait()
 	return &agentv1.OpenContextReply{Context: c.describe()}, nil
 }
 
-// CloseContext ends a context with all that it has started. Closing one that is not there is no error.
-func (a *Agent) CloseContext(_ context.Context, request *agentv1.ContextRequest) (*agentv1.Empty, error) {
+// closeContext ends a context with all that it has started. Closing one that is not there is no error.
+func (a *Agent) closeContext(request *agentv1.ContextRequest, passTurn func()) *agentv1.Empty {
 	c, err := a.find(request.ContextId)
 	if err != nil {
-		return &agentv1.Empty{}, nil //nolint:nilerr // gone is what was asked for
+		return &agentv1.Empty{}
 	}
-	c.end("closed", true)
+	wait := c.end("closed", true, func() {})
+	passTurn()
+	wait()
 	a.mu.Lock()
 	delete(a.contexts, request.ContextId)
 	a.mu.Unlock()
-	return &agentv1.Empty{}, nil
+	return &agentv1.Empty{}
 }
 
 // Interrupt ends an execution. One that is over, or was never heard of, needs no interrupt.

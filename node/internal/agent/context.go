@@ -43,6 +43,7 @@ type kernelContext struct {
 	mu       sync.Mutex
 	queue    []*execution        // guarded by mu
 	running  *execution          // guarded by mu
+	dropped  string              // why the running one, which has no kernel yet, is not to begin; guarded by mu
 	working  bool                // a worker is at it; guarded by mu
 	closed   bool                // guarded by mu
 	kernel   *kernel             // guarded by mu
@@ -88,12 +89,18 @@ func (c *kernelContext) enqueue(e *execution) error {
 
 // do has the worker call job between two executions, and waits for that.
 func (c *kernelContext) do(job func()) {
-	done := make(chan struct{})
 	c.mu.Lock()
-	c.jobs = append(c.jobs, func() { defer close(done); job() })
-	c.wakeWorker()
+	done := c.schedule(job)
 	c.mu.Unlock()
 	<-done
+}
+
+// schedule has the worker call job between two executions, and then closes what it returns. Requires: mu is held.
+func (c *kernelContext) schedule(job func()) (done <-chan struct{}) {
+	called := make(chan struct{})
+	c.jobs = append(c.jobs, func() { defer close(called); job() })
+	c.wakeWorker()
+	return called
 }
 
 // wakeWorker requires mu.
@@ -297,6 +304,10 @@ func (c *kernelContext) takeLost() string {
 // run runs one cell to its end. Only the worker calls it.
 func (c *kernelContext) run(e *execution) {
 	k, err := c.ensure()
+	if dropped := c.takeDropped(); dropped != "" {
+		c.ended(e, notBegun(dropped))
+		return
+	}
 	if err != nil {
 		_ = c.takeLost()
 		c.ended(e, &execv1.Finished{Reason: execv1.ExitReason_EXIT_REASON_KERNEL_DIED, Detail: err.Error()})
@@ -336,6 +347,8 @@ func (c *kernelContext) run(e *execution) {
 		finished = c.died(k, e, ticksAt(begun))
 	case <-deadline:
 		finished = c.stop(k, e, execv1.ExitReason_EXIT_REASON_TIMEOUT, defaultGrace, ticksAt(begun))
+	case <-k.doomed:
+		finished = c.kill(k, e, ticksAt(begun))
 	case grace := <-e.interrupt:
 		finished = c.stop(k, e, execv1.ExitReason_EXIT_REASON_INTERRUPTED, grace, ticksAt(begun))
 	}
@@ -441,6 +454,12 @@ func (c *kernelContext) died(k *kernel, e *execution, sinceTicks uint64) *execv1
 	return finished
 }
 
+// kill ends a kernel in the middle of a cell. The worker does so itself: a new kernel that starts meanwhile would be killed with the old.
+func (c *kernelContext) kill(k *kernel, e *execution, sinceTicks uint64) *execv1.Finished {
+	k.killTree(0)
+	return c.died(k, e, sinceTicks)
+}
+
 // stop ends a running cell: by an interrupt first, which keeps the state, and by killing all of the context if that is not enough.
 func (c *kernelContext) stop(k *kernel, e *execution, reason execv1.ExitReason, grace time.Duration, sinceTicks uint64) *execv1.Finished {
 	why := "The execution was interrupted"
@@ -483,6 +502,8 @@ func (c *kernelContext) stop(k *kernel, e *execution, reason execv1.ExitReason, 
 				finished.Detail = why + ", and the interpreter " + k.endedText() + ": it is started afresh, the state is lost."
 			}
 			return finished
+		case <-k.doomed:
+			return c.kill(k, e, sinceTicks)
 		case <-half:
 			_ = k.tree.send(&inner.Request{Signal: &inner.Signal{Root: k.pid, SinceTicks: sinceTicks, Number: int(unix.SIGKILL), OnlyChildren: true}})
 		case <-whole:
@@ -570,31 +591,24 @@ func (c *kernelContext) interrupt(e *execution, grace time.Duration) {
 	}
 }
 
-// end stops everything of the context. what is "closed" or "restarted".
-func (c *kernelContext) end(what string, closing bool) {
+// end stops everything of the context; the worker then calls next, and what is returned waits for that. what is "closed" or "restarted".
+//
+// An execution at the head of the queue counts as running: to everybody outside it is, once it was taken on with nothing before it.
+func (c *kernelContext) end(what string, closing bool, next func()) (wait func()) {
 	c.mu.Lock()
-	queued := c.queue
-	if closing {
+	var unbegun []*execution
+	switch {
+	case closing:
 		c.closed = true
-		c.queue = nil
-	} else {
-		queued = nil
+		unbegun, c.queue = c.queue, nil
+	case c.running == nil && len(c.queue) > 0:
+		unbegun, c.queue = c.queue[:1:1], c.queue[1:]
 	}
 	running, k := c.running, c.kernel
-	c.mu.Unlock()
-	for _, e := range queued {
-		e.finish(&execv1.Finished{
-			Reason: execv1.ExitReason_EXIT_REASON_INTERRUPTED, StateKept: true,
-			Detail: "The context was " + what + " before the execution had started.",
-		})
+	if running != nil && k == nil {
+		c.dropped = what
 	}
-	if running != nil && k != nil {
-		k.ioMu.Lock()
-		k.problem = "the context was " + what
-		k.ioMu.Unlock()
-		k.killTree(0)
-	}
-	c.do(func() {
+	done := c.schedule(func() {
 		c.mu.Lock()
 		same := k != nil && c.kernel == k
 		if same {
@@ -605,7 +619,33 @@ func (c *kernelContext) end(what string, closing bool) {
 			k.killTree(0)
 		}
 		_ = c.takeLost()
+		next()
 	})
+	c.mu.Unlock()
+	for _, e := range unbegun {
+		e.finish(notBegun(what))
+	}
+	if running != nil && k != nil {
+		k.doom("the context was " + what)
+	}
+	return func() { <-done }
+}
+
+// takeDropped says, once, why the running execution is not to begin; nothing where it is.
+func (c *kernelContext) takeDropped() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	dropped := c.dropped
+	c.dropped = ""
+	return dropped
+}
+
+// notBegun is the end of an execution whose context was closed or restarted first.
+func notBegun(what string) *execv1.Finished {
+	return &execv1.Finished{
+		Reason: execv1.ExitReason_EXIT_REASON_INTERRUPTED,
+		Detail: "The context was " + what + " before the execution had started.",
+	}
 }
 
 // configure tells a running kernel of a new identity and waits for its answer, unless a cell runs: then the command waits in the pipe

@@ -59,6 +59,7 @@ type kernel struct {
 	done       chan *kernelEvent
 	configured chan struct{}
 	dead       chan struct{} // closed when the process has ended
+	doomed     chan struct{} // closed when the worker is to end it; guarded by ioMu
 	status     syscall.WaitStatus
 	// alive ends with the process: whoever waits for room in a log then stops waiting.
 	alive   context.Context
@@ -131,6 +132,7 @@ func startKernel(t *tree, c *kernelContext, spawn *inner.Spawn) (*kernel, error)
 		done:       make(chan *kernelEvent, 1),
 		configured: make(chan struct{}, 1),
 		dead:       make(chan struct{}),
+		doomed:     make(chan struct{}),
 	}
 	theirs := []*os.File{null, nil, nil, nil, nil, nil}
 	read := []**os.File{1: &k.stdout, 2: &k.stderr, 4: &k.events, 5: nil}
@@ -584,6 +586,18 @@ func (k *kernel) killTree(sinceTicks uint64) int {
 		<-k.dead
 	}
 	return event.Killed
+}
+
+// doom has the worker end the kernel in the middle of a cell. problem is why.
+func (k *kernel) doom(problem string) {
+	k.ioMu.Lock()
+	defer k.ioMu.Unlock()
+	select {
+	case <-k.doomed:
+	default:
+		k.problem = problem
+		close(k.doomed)
+	}
 }
 
 // endedText says how the process ended.

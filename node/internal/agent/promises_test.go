@@ -530,6 +530,33 @@ func TestRestart_gives_a_fresh_kernel(t *testing.T) {
 	b.exec("py", "print('x' in globals())").prints("False\n")
 }
 
+func TestRestart_ends_an_execution_that_was_sent_just_before_it(t *testing.T) {
+	b := newBox(t)
+	b.open("sh", "bash")
+	for range 50 {
+		r := b.begin(&execv1.ExecutionSpec{ExecutionId: newID(), ContextId: "sh", Code: "sleep 1000"})
+		if err := call(b, agentrpc.RestartContext, &agentv1.ContextRequest{ContextId: "sh"}, &agentv1.OpenContextReply{}); err != nil {
+			t.Fatal(err)
+		}
+		if r.wait(); r.finished.StateKept {
+			t.Fatalf("%v", r.finished)
+		}
+	}
+	b.exec("sh", "echo on").prints("on\n")
+}
+
+func TestClose_ends_an_execution_that_was_sent_just_before_it(t *testing.T) {
+	b := newBox(t)
+	for range 20 {
+		b.open("sh", "bash")
+		r := b.begin(&execv1.ExecutionSpec{ExecutionId: newID(), ContextId: "sh", Code: "sleep 1000"})
+		if err := call(b, agentrpc.CloseContext, &agentv1.ContextRequest{ContextId: "sh"}, &agentv1.Empty{}); err != nil {
+			t.Fatal(err)
+		}
+		r.wait()
+	}
+}
+
 func TestKill_of_everything_inside_ends_the_inner_tree_only(t *testing.T) {
 	b := newBox(t)
 	watch, err := b.session.Open(context.Background(), agentrpc.Watch)
