@@ -23,12 +23,25 @@ go_checks() {
   (cd "$root/node" && "$GO" vet ./... && "$GO" run "$staticcheck" ./... &&
     { [[ -z $("$(dirname "$GO")/gofmt" -l cmd internal) ]] || { echo "not formatted (remedy: ./atoll fmt):"; "$(dirname "$GO")/gofmt" -l cmd internal; false; }; })
 }
-go_tests() { (cd "$root/node" && "$GO" test -race ./...); }
+go_tests() { (cd "$root/node" && go_test -race ./...); }
+
+# `go test`, and once more, alone, what failed, as long as that is not much: machines that test are shared, and a busy one may break what
+# depends on when something happens. Each such failure stays in the log and is a bug until its cause is known.
+go_test() {
+  local log names
+  log=$(mktemp)
+  if "$GO" test "$@" 2>&1 | tee "$log"; then rm -f "$log"; return 0; fi
+  names=$(sed -n 's/^--- FAIL: \([^ ]*\) .*/\1/p' "$log" | sort -u)
+  rm -f "$log"
+  [[ -n $names && $(wc -l <<<"$names") -le 3 ]] || return 1
+  echo "== once more, alone: ${names//$'\n'/, }"
+  "$GO" test -count=1 "${@:1:$#-1}" -run "^(${names//$'\n'/|})\$" "${@:$#}"
+}
 # The agent's tests on a machine of its own; here the quick ones of what gVisor does in its own way. With --all: all of them.
 agent_gvisor_tests() {
   local only='^TestGvisor_(files_are|full_disk|hostile_processes|fork_bombs|root_that|stopped|many_small|limits|foreground)'
   only+='|^Test(ForkBomb|Limits|Signal|Files)_|^TestTerminal_(resize|key|job|signal)|^TestProcess_(time_limit|kill_of)'
-  (cd "$root/node" && "$GO" test -tags gvisor $([[ $all == yes ]] || echo -run "$only") ./internal/agent)
+  (cd "$root/node" && go_test -tags gvisor $([[ $all == yes ]] || echo -run "$only") ./internal/agent)
 }
 runsc_tests() { (cd "$root/node/runsc" && "$GO" vet ./... && "$GO" test ./...); }
 
@@ -43,7 +56,7 @@ native_api_tests() { pytest_suite "$root/conformance/native" $([[ $all == no ]] 
 mcp_tests() { pytest_suite "$root/conformance/mcp"; }
 cgroup2_tests() { "$root/node/test/vm/test.sh" $([[ $all == no ]] || echo --all); }
 
-java_tests() { (cd "$root" && mvn -B -ntp verify); }
+java_tests() { (cd "$root" && mvn -B -ntp verify -Dsurefire.rerunFailingTestsCount=1); }
 images_tests() { "$root/images/test.sh" $([[ $all == no ]] || echo --all); }
 
 # The lines in which the runners themselves sum up.
