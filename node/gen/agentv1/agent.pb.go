@@ -144,9 +144,15 @@ type HelloRequest struct {
 	Kernels []*Kernel `protobuf:"bytes,12,rep,name=kernels,proto3" json:"kernels,omitempty"`
 	// True when identity, environment or limits changed since the last hello (assignment, resume, fork): the agent then configures the
 	// kernels anew and reseeds them before it answers. False when only the engine was started again.
-	Reconfigure   bool `protobuf:"varint,13,opt,name=reconfigure,proto3" json:"reconfigure,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Reconfigure bool `protobuf:"varint,13,opt,name=reconfigure,proto3" json:"reconfigure,omitempty"`
+	// Of contexts that came with a snapshot: new id by old. Whatever marks their processes inside stays as it is.
+	RenameContexts map[string]string `protobuf:"bytes,14,rep,name=rename_contexts,json=renameContexts,proto3" json:"rename_contexts,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Executions and processes that came with the snapshot are nobody's here: they run on, what they say is dropped, they are held no more.
+	ForgetHeld bool `protobuf:"varint,15,opt,name=forget_held,json=forgetHeld,proto3" json:"forget_held,omitempty"`
+	// The agent ends the sandbox a grace after this moment, with exit status 124. 0: never. Taken from every hello.
+	DeadlineUnixMs int64 `protobuf:"varint,16,opt,name=deadline_unix_ms,json=deadlineUnixMs,proto3" json:"deadline_unix_ms,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *HelloRequest) Reset() {
@@ -268,6 +274,27 @@ func (x *HelloRequest) GetReconfigure() bool {
 		return x.Reconfigure
 	}
 	return false
+}
+
+func (x *HelloRequest) GetRenameContexts() map[string]string {
+	if x != nil {
+		return x.RenameContexts
+	}
+	return nil
+}
+
+func (x *HelloRequest) GetForgetHeld() bool {
+	if x != nil {
+		return x.ForgetHeld
+	}
+	return false
+}
+
+func (x *HelloRequest) GetDeadlineUnixMs() int64 {
+	if x != nil {
+		return x.DeadlineUnixMs
+	}
+	return 0
 }
 
 type HelloReply struct {
@@ -1205,7 +1232,7 @@ const file_atoll_agent_v1_agent_proto_rawDesc = "" +
 	"\x03env\x18\x03 \x03(\v2\x1f.atoll.agent.v1.Kernel.EnvEntryR\x03env\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xf1\x03\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xda\x05\n" +
 	"\fHelloRequest\x12\x15\n" +
 	"\x06box_id\x18\x01 \x01(\tR\x05boxId\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x1d\n" +
@@ -1221,8 +1248,15 @@ const file_atoll_agent_v1_agent_proto_rawDesc = "" +
 	" \x01(\tR\x04home\x12\x18\n" +
 	"\aworkdir\x18\v \x01(\tR\aworkdir\x120\n" +
 	"\akernels\x18\f \x03(\v2\x16.atoll.agent.v1.KernelR\akernels\x12 \n" +
-	"\vreconfigure\x18\r \x01(\bR\vreconfigure\x1a6\n" +
+	"\vreconfigure\x18\r \x01(\bR\vreconfigure\x12Y\n" +
+	"\x0frename_contexts\x18\x0e \x03(\v20.atoll.agent.v1.HelloRequest.RenameContextsEntryR\x0erenameContexts\x12\x1f\n" +
+	"\vforget_held\x18\x0f \x01(\bR\n" +
+	"forgetHeld\x12(\n" +
+	"\x10deadline_unix_ms\x18\x10 \x01(\x03R\x0edeadlineUnixMs\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1aA\n" +
+	"\x13RenameContextsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa4\x01\n" +
 	"\n" +
@@ -1322,7 +1356,7 @@ func file_atoll_agent_v1_agent_proto_rawDescGZIP() []byte {
 	return file_atoll_agent_v1_agent_proto_rawDescData
 }
 
-var file_atoll_agent_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
+var file_atoll_agent_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
 var file_atoll_agent_v1_agent_proto_goTypes = []any{
 	(*Empty)(nil),                          // 0: atoll.agent.v1.Empty
 	(*Kernel)(nil),                         // 1: atoll.agent.v1.Kernel
@@ -1344,89 +1378,91 @@ var file_atoll_agent_v1_agent_proto_goTypes = []any{
 	(*LateOutput)(nil),                     // 17: atoll.agent.v1.LateOutput
 	nil,                                    // 18: atoll.agent.v1.Kernel.EnvEntry
 	nil,                                    // 19: atoll.agent.v1.HelloRequest.EnvEntry
-	(*execv1.Limits)(nil),                  // 20: atoll.exec.v1.Limits
-	(*execv1.Context)(nil),                 // 21: atoll.exec.v1.Context
-	(*execv1.ContextSpec)(nil),             // 22: atoll.exec.v1.ContextSpec
-	(*execv1.ExecutionSpec)(nil),           // 23: atoll.exec.v1.ExecutionSpec
-	(*execv1.ProcessSpec)(nil),             // 24: atoll.exec.v1.ProcessSpec
-	(*execv1.Process)(nil),                 // 25: atoll.exec.v1.Process
-	(execv1.Stream)(0),                     // 26: atoll.exec.v1.Stream
-	(*execv1.WriteInputRequest)(nil),       // 27: atoll.exec.v1.WriteInputRequest
-	(*execv1.SignalRequest)(nil),           // 28: atoll.exec.v1.SignalRequest
-	(*execv1.ResizeRequest)(nil),           // 29: atoll.exec.v1.ResizeRequest
-	(*filev1.FileRequest)(nil),             // 30: atoll.file.v1.FileRequest
-	(*filev1.ReadFileRequest)(nil),         // 31: atoll.file.v1.ReadFileRequest
-	(*filev1.WriteFileRequest)(nil),        // 32: atoll.file.v1.WriteFileRequest
-	(*filev1.WatchFilesRequest)(nil),       // 33: atoll.file.v1.WatchFilesRequest
-	(*execv1.TunnelMessage)(nil),           // 34: atoll.exec.v1.TunnelMessage
-	(*execv1.ExecutionEvent)(nil),          // 35: atoll.exec.v1.ExecutionEvent
-	(*execv1.WriteInputReply)(nil),         // 36: atoll.exec.v1.WriteInputReply
-	(*execv1.ListGuestProcessesReply)(nil), // 37: atoll.exec.v1.ListGuestProcessesReply
-	(*filev1.FileReply)(nil),               // 38: atoll.file.v1.FileReply
-	(*filev1.FilePiece)(nil),               // 39: atoll.file.v1.FilePiece
-	(*filev1.WriteFileReply)(nil),          // 40: atoll.file.v1.WriteFileReply
-	(*filev1.FileEvent)(nil),               // 41: atoll.file.v1.FileEvent
-	(*execv1.ListPortsReply)(nil),          // 42: atoll.exec.v1.ListPortsReply
+	nil,                                    // 20: atoll.agent.v1.HelloRequest.RenameContextsEntry
+	(*execv1.Limits)(nil),                  // 21: atoll.exec.v1.Limits
+	(*execv1.Context)(nil),                 // 22: atoll.exec.v1.Context
+	(*execv1.ContextSpec)(nil),             // 23: atoll.exec.v1.ContextSpec
+	(*execv1.ExecutionSpec)(nil),           // 24: atoll.exec.v1.ExecutionSpec
+	(*execv1.ProcessSpec)(nil),             // 25: atoll.exec.v1.ProcessSpec
+	(*execv1.Process)(nil),                 // 26: atoll.exec.v1.Process
+	(execv1.Stream)(0),                     // 27: atoll.exec.v1.Stream
+	(*execv1.WriteInputRequest)(nil),       // 28: atoll.exec.v1.WriteInputRequest
+	(*execv1.SignalRequest)(nil),           // 29: atoll.exec.v1.SignalRequest
+	(*execv1.ResizeRequest)(nil),           // 30: atoll.exec.v1.ResizeRequest
+	(*filev1.FileRequest)(nil),             // 31: atoll.file.v1.FileRequest
+	(*filev1.ReadFileRequest)(nil),         // 32: atoll.file.v1.ReadFileRequest
+	(*filev1.WriteFileRequest)(nil),        // 33: atoll.file.v1.WriteFileRequest
+	(*filev1.WatchFilesRequest)(nil),       // 34: atoll.file.v1.WatchFilesRequest
+	(*execv1.TunnelMessage)(nil),           // 35: atoll.exec.v1.TunnelMessage
+	(*execv1.ExecutionEvent)(nil),          // 36: atoll.exec.v1.ExecutionEvent
+	(*execv1.WriteInputReply)(nil),         // 37: atoll.exec.v1.WriteInputReply
+	(*execv1.ListGuestProcessesReply)(nil), // 38: atoll.exec.v1.ListGuestProcessesReply
+	(*filev1.FileReply)(nil),               // 39: atoll.file.v1.FileReply
+	(*filev1.FilePiece)(nil),               // 40: atoll.file.v1.FilePiece
+	(*filev1.WriteFileReply)(nil),          // 41: atoll.file.v1.WriteFileReply
+	(*filev1.FileEvent)(nil),               // 42: atoll.file.v1.FileEvent
+	(*execv1.ListPortsReply)(nil),          // 43: atoll.exec.v1.ListPortsReply
 }
 var file_atoll_agent_v1_agent_proto_depIdxs = []int32{
 	18, // 0: atoll.agent.v1.Kernel.env:type_name -> atoll.agent.v1.Kernel.EnvEntry
 	19, // 1: atoll.agent.v1.HelloRequest.env:type_name -> atoll.agent.v1.HelloRequest.EnvEntry
-	20, // 2: atoll.agent.v1.HelloRequest.limits:type_name -> atoll.exec.v1.Limits
+	21, // 2: atoll.agent.v1.HelloRequest.limits:type_name -> atoll.exec.v1.Limits
 	1,  // 3: atoll.agent.v1.HelloRequest.kernels:type_name -> atoll.agent.v1.Kernel
-	21, // 4: atoll.agent.v1.HelloReply.contexts:type_name -> atoll.exec.v1.Context
-	4,  // 5: atoll.agent.v1.HelloReply.executions:type_name -> atoll.agent.v1.HeldExecution
-	22, // 6: atoll.agent.v1.OpenContextRequest.spec:type_name -> atoll.exec.v1.ContextSpec
-	21, // 7: atoll.agent.v1.OpenContextReply.context:type_name -> atoll.exec.v1.Context
-	23, // 8: atoll.agent.v1.ExecuteRequest.start:type_name -> atoll.exec.v1.ExecutionSpec
-	11, // 9: atoll.agent.v1.ExecuteRequest.attach:type_name -> atoll.agent.v1.Attach
-	24, // 10: atoll.agent.v1.ExecuteRequest.start_process:type_name -> atoll.exec.v1.ProcessSpec
-	25, // 11: atoll.agent.v1.ListProcessesReply.processes:type_name -> atoll.exec.v1.Process
-	21, // 12: atoll.agent.v1.AgentEvent.context_changed:type_name -> atoll.exec.v1.Context
-	15, // 13: atoll.agent.v1.AgentEvent.memory_guard:type_name -> atoll.agent.v1.MemoryGuard
-	16, // 14: atoll.agent.v1.AgentEvent.tree_died:type_name -> atoll.agent.v1.TreeDied
-	17, // 15: atoll.agent.v1.AgentEvent.late_output:type_name -> atoll.agent.v1.LateOutput
-	26, // 16: atoll.agent.v1.LateOutput.stream:type_name -> atoll.exec.v1.Stream
-	2,  // 17: atoll.agent.v1.Agent.Hello:input_type -> atoll.agent.v1.HelloRequest
-	5,  // 18: atoll.agent.v1.Agent.OpenContext:input_type -> atoll.agent.v1.OpenContextRequest
-	7,  // 19: atoll.agent.v1.Agent.RestartContext:input_type -> atoll.agent.v1.ContextRequest
-	7,  // 20: atoll.agent.v1.Agent.CloseContext:input_type -> atoll.agent.v1.ContextRequest
-	8,  // 21: atoll.agent.v1.Agent.Execute:input_type -> atoll.agent.v1.ExecuteRequest
-	12, // 22: atoll.agent.v1.Agent.Interrupt:input_type -> atoll.agent.v1.InterruptRequest
-	13, // 23: atoll.agent.v1.Agent.Watch:input_type -> atoll.agent.v1.WatchRequest
-	27, // 24: atoll.agent.v1.Agent.WriteInput:input_type -> atoll.exec.v1.WriteInputRequest
-	28, // 25: atoll.agent.v1.Agent.Signal:input_type -> atoll.exec.v1.SignalRequest
-	29, // 26: atoll.agent.v1.Agent.Resize:input_type -> atoll.exec.v1.ResizeRequest
-	9,  // 27: atoll.agent.v1.Agent.ListProcesses:input_type -> atoll.agent.v1.ListProcessesRequest
-	0,  // 28: atoll.agent.v1.Agent.ListGuestProcesses:input_type -> atoll.agent.v1.Empty
-	30, // 29: atoll.agent.v1.Agent.File:input_type -> atoll.file.v1.FileRequest
-	31, // 30: atoll.agent.v1.Agent.ReadFile:input_type -> atoll.file.v1.ReadFileRequest
-	32, // 31: atoll.agent.v1.Agent.WriteFile:input_type -> atoll.file.v1.WriteFileRequest
-	33, // 32: atoll.agent.v1.Agent.WatchFiles:input_type -> atoll.file.v1.WatchFilesRequest
-	0,  // 33: atoll.agent.v1.Agent.ListPorts:input_type -> atoll.agent.v1.Empty
-	34, // 34: atoll.agent.v1.Agent.Tunnel:input_type -> atoll.exec.v1.TunnelMessage
-	3,  // 35: atoll.agent.v1.Agent.Hello:output_type -> atoll.agent.v1.HelloReply
-	6,  // 36: atoll.agent.v1.Agent.OpenContext:output_type -> atoll.agent.v1.OpenContextReply
-	6,  // 37: atoll.agent.v1.Agent.RestartContext:output_type -> atoll.agent.v1.OpenContextReply
-	0,  // 38: atoll.agent.v1.Agent.CloseContext:output_type -> atoll.agent.v1.Empty
-	35, // 39: atoll.agent.v1.Agent.Execute:output_type -> atoll.exec.v1.ExecutionEvent
-	0,  // 40: atoll.agent.v1.Agent.Interrupt:output_type -> atoll.agent.v1.Empty
-	14, // 41: atoll.agent.v1.Agent.Watch:output_type -> atoll.agent.v1.AgentEvent
-	36, // 42: atoll.agent.v1.Agent.WriteInput:output_type -> atoll.exec.v1.WriteInputReply
-	0,  // 43: atoll.agent.v1.Agent.Signal:output_type -> atoll.agent.v1.Empty
-	0,  // 44: atoll.agent.v1.Agent.Resize:output_type -> atoll.agent.v1.Empty
-	10, // 45: atoll.agent.v1.Agent.ListProcesses:output_type -> atoll.agent.v1.ListProcessesReply
-	37, // 46: atoll.agent.v1.Agent.ListGuestProcesses:output_type -> atoll.exec.v1.ListGuestProcessesReply
-	38, // 47: atoll.agent.v1.Agent.File:output_type -> atoll.file.v1.FileReply
-	39, // 48: atoll.agent.v1.Agent.ReadFile:output_type -> atoll.file.v1.FilePiece
-	40, // 49: atoll.agent.v1.Agent.WriteFile:output_type -> atoll.file.v1.WriteFileReply
-	41, // 50: atoll.agent.v1.Agent.WatchFiles:output_type -> atoll.file.v1.FileEvent
-	42, // 51: atoll.agent.v1.Agent.ListPorts:output_type -> atoll.exec.v1.ListPortsReply
-	34, // 52: atoll.agent.v1.Agent.Tunnel:output_type -> atoll.exec.v1.TunnelMessage
-	35, // [35:53] is the sub-list for method output_type
-	17, // [17:35] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	20, // 4: atoll.agent.v1.HelloRequest.rename_contexts:type_name -> atoll.agent.v1.HelloRequest.RenameContextsEntry
+	22, // 5: atoll.agent.v1.HelloReply.contexts:type_name -> atoll.exec.v1.Context
+	4,  // 6: atoll.agent.v1.HelloReply.executions:type_name -> atoll.agent.v1.HeldExecution
+	23, // 7: atoll.agent.v1.OpenContextRequest.spec:type_name -> atoll.exec.v1.ContextSpec
+	22, // 8: atoll.agent.v1.OpenContextReply.context:type_name -> atoll.exec.v1.Context
+	24, // 9: atoll.agent.v1.ExecuteRequest.start:type_name -> atoll.exec.v1.ExecutionSpec
+	11, // 10: atoll.agent.v1.ExecuteRequest.attach:type_name -> atoll.agent.v1.Attach
+	25, // 11: atoll.agent.v1.ExecuteRequest.start_process:type_name -> atoll.exec.v1.ProcessSpec
+	26, // 12: atoll.agent.v1.ListProcessesReply.processes:type_name -> atoll.exec.v1.Process
+	22, // 13: atoll.agent.v1.AgentEvent.context_changed:type_name -> atoll.exec.v1.Context
+	15, // 14: atoll.agent.v1.AgentEvent.memory_guard:type_name -> atoll.agent.v1.MemoryGuard
+	16, // 15: atoll.agent.v1.AgentEvent.tree_died:type_name -> atoll.agent.v1.TreeDied
+	17, // 16: atoll.agent.v1.AgentEvent.late_output:type_name -> atoll.agent.v1.LateOutput
+	27, // 17: atoll.agent.v1.LateOutput.stream:type_name -> atoll.exec.v1.Stream
+	2,  // 18: atoll.agent.v1.Agent.Hello:input_type -> atoll.agent.v1.HelloRequest
+	5,  // 19: atoll.agent.v1.Agent.OpenContext:input_type -> atoll.agent.v1.OpenContextRequest
+	7,  // 20: atoll.agent.v1.Agent.RestartContext:input_type -> atoll.agent.v1.ContextRequest
+	7,  // 21: atoll.agent.v1.Agent.CloseContext:input_type -> atoll.agent.v1.ContextRequest
+	8,  // 22: atoll.agent.v1.Agent.Execute:input_type -> atoll.agent.v1.ExecuteRequest
+	12, // 23: atoll.agent.v1.Agent.Interrupt:input_type -> atoll.agent.v1.InterruptRequest
+	13, // 24: atoll.agent.v1.Agent.Watch:input_type -> atoll.agent.v1.WatchRequest
+	28, // 25: atoll.agent.v1.Agent.WriteInput:input_type -> atoll.exec.v1.WriteInputRequest
+	29, // 26: atoll.agent.v1.Agent.Signal:input_type -> atoll.exec.v1.SignalRequest
+	30, // 27: atoll.agent.v1.Agent.Resize:input_type -> atoll.exec.v1.ResizeRequest
+	9,  // 28: atoll.agent.v1.Agent.ListProcesses:input_type -> atoll.agent.v1.ListProcessesRequest
+	0,  // 29: atoll.agent.v1.Agent.ListGuestProcesses:input_type -> atoll.agent.v1.Empty
+	31, // 30: atoll.agent.v1.Agent.File:input_type -> atoll.file.v1.FileRequest
+	32, // 31: atoll.agent.v1.Agent.ReadFile:input_type -> atoll.file.v1.ReadFileRequest
+	33, // 32: atoll.agent.v1.Agent.WriteFile:input_type -> atoll.file.v1.WriteFileRequest
+	34, // 33: atoll.agent.v1.Agent.WatchFiles:input_type -> atoll.file.v1.WatchFilesRequest
+	0,  // 34: atoll.agent.v1.Agent.ListPorts:input_type -> atoll.agent.v1.Empty
+	35, // 35: atoll.agent.v1.Agent.Tunnel:input_type -> atoll.exec.v1.TunnelMessage
+	3,  // 36: atoll.agent.v1.Agent.Hello:output_type -> atoll.agent.v1.HelloReply
+	6,  // 37: atoll.agent.v1.Agent.OpenContext:output_type -> atoll.agent.v1.OpenContextReply
+	6,  // 38: atoll.agent.v1.Agent.RestartContext:output_type -> atoll.agent.v1.OpenContextReply
+	0,  // 39: atoll.agent.v1.Agent.CloseContext:output_type -> atoll.agent.v1.Empty
+	36, // 40: atoll.agent.v1.Agent.Execute:output_type -> atoll.exec.v1.ExecutionEvent
+	0,  // 41: atoll.agent.v1.Agent.Interrupt:output_type -> atoll.agent.v1.Empty
+	14, // 42: atoll.agent.v1.Agent.Watch:output_type -> atoll.agent.v1.AgentEvent
+	37, // 43: atoll.agent.v1.Agent.WriteInput:output_type -> atoll.exec.v1.WriteInputReply
+	0,  // 44: atoll.agent.v1.Agent.Signal:output_type -> atoll.agent.v1.Empty
+	0,  // 45: atoll.agent.v1.Agent.Resize:output_type -> atoll.agent.v1.Empty
+	10, // 46: atoll.agent.v1.Agent.ListProcesses:output_type -> atoll.agent.v1.ListProcessesReply
+	38, // 47: atoll.agent.v1.Agent.ListGuestProcesses:output_type -> atoll.exec.v1.ListGuestProcessesReply
+	39, // 48: atoll.agent.v1.Agent.File:output_type -> atoll.file.v1.FileReply
+	40, // 49: atoll.agent.v1.Agent.ReadFile:output_type -> atoll.file.v1.FilePiece
+	41, // 50: atoll.agent.v1.Agent.WriteFile:output_type -> atoll.file.v1.WriteFileReply
+	42, // 51: atoll.agent.v1.Agent.WatchFiles:output_type -> atoll.file.v1.FileEvent
+	43, // 52: atoll.agent.v1.Agent.ListPorts:output_type -> atoll.exec.v1.ListPortsReply
+	35, // 53: atoll.agent.v1.Agent.Tunnel:output_type -> atoll.exec.v1.TunnelMessage
+	36, // [36:54] is the sub-list for method output_type
+	18, // [18:36] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_atoll_agent_v1_agent_proto_init() }
@@ -1452,7 +1488,7 @@ func file_atoll_agent_v1_agent_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_atoll_agent_v1_agent_proto_rawDesc), len(file_atoll_agent_v1_agent_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   20,
+			NumMessages:   21,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

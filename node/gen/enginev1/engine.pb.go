@@ -37,6 +37,12 @@ const (
 	BoxState_BOX_STATE_RECONNECTING BoxState = 3
 	BoxState_BOX_STATE_ENDED        BoxState = 4
 	BoxState_BOX_STATE_DELETED      BoxState = 5
+	// Made without anything that runs in it.
+	BoxState_BOX_STATE_PREPARED BoxState = 6
+	BoxState_BOX_STATE_PAUSING  BoxState = 7
+	// On disk only.
+	BoxState_BOX_STATE_PAUSED   BoxState = 8
+	BoxState_BOX_STATE_RESUMING BoxState = 9
 )
 
 // Enum value maps for BoxState.
@@ -48,6 +54,10 @@ var (
 		3: "BOX_STATE_RECONNECTING",
 		4: "BOX_STATE_ENDED",
 		5: "BOX_STATE_DELETED",
+		6: "BOX_STATE_PREPARED",
+		7: "BOX_STATE_PAUSING",
+		8: "BOX_STATE_PAUSED",
+		9: "BOX_STATE_RESUMING",
 	}
 	BoxState_value = map[string]int32{
 		"BOX_STATE_UNSPECIFIED":  0,
@@ -56,6 +66,10 @@ var (
 		"BOX_STATE_RECONNECTING": 3,
 		"BOX_STATE_ENDED":        4,
 		"BOX_STATE_DELETED":      5,
+		"BOX_STATE_PREPARED":     6,
+		"BOX_STATE_PAUSING":      7,
+		"BOX_STATE_PAUSED":       8,
+		"BOX_STATE_RESUMING":     9,
 	}
 )
 
@@ -97,6 +111,8 @@ const (
 	BoxEndReason_BOX_END_REASON_START_FAILED BoxEndReason = 4
 	// It was not there any more when the engine came back (reboot).
 	BoxEndReason_BOX_END_REASON_LOST BoxEndReason = 5
+	// Its deadline had passed and nobody ended it.
+	BoxEndReason_BOX_END_REASON_DEADLINE BoxEndReason = 6
 )
 
 // Enum value maps for BoxEndReason.
@@ -108,6 +124,7 @@ var (
 		3: "BOX_END_REASON_EXITED",
 		4: "BOX_END_REASON_START_FAILED",
 		5: "BOX_END_REASON_LOST",
+		6: "BOX_END_REASON_DEADLINE",
 	}
 	BoxEndReason_value = map[string]int32{
 		"BOX_END_REASON_UNSPECIFIED":   0,
@@ -116,6 +133,7 @@ var (
 		"BOX_END_REASON_EXITED":        3,
 		"BOX_END_REASON_START_FAILED":  4,
 		"BOX_END_REASON_LOST":          5,
+		"BOX_END_REASON_DEADLINE":      6,
 	}
 )
 
@@ -144,6 +162,57 @@ func (x BoxEndReason) Number() protoreflect.EnumNumber {
 // Deprecated: Use BoxEndReason.Descriptor instead.
 func (BoxEndReason) EnumDescriptor() ([]byte, []int) {
 	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{1}
+}
+
+type SnapshotKind int32
+
+const (
+	SnapshotKind_SNAPSHOT_KIND_UNSPECIFIED SnapshotKind = 0
+	// Files, memory, everything that runs.
+	SnapshotKind_SNAPSHOT_KIND_MEMORY SnapshotKind = 1
+	// Files only.
+	SnapshotKind_SNAPSHOT_KIND_FILES SnapshotKind = 2
+)
+
+// Enum value maps for SnapshotKind.
+var (
+	SnapshotKind_name = map[int32]string{
+		0: "SNAPSHOT_KIND_UNSPECIFIED",
+		1: "SNAPSHOT_KIND_MEMORY",
+		2: "SNAPSHOT_KIND_FILES",
+	}
+	SnapshotKind_value = map[string]int32{
+		"SNAPSHOT_KIND_UNSPECIFIED": 0,
+		"SNAPSHOT_KIND_MEMORY":      1,
+		"SNAPSHOT_KIND_FILES":       2,
+	}
+)
+
+func (x SnapshotKind) Enum() *SnapshotKind {
+	p := new(SnapshotKind)
+	*p = x
+	return p
+}
+
+func (x SnapshotKind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (SnapshotKind) Descriptor() protoreflect.EnumDescriptor {
+	return file_atoll_engine_v1_engine_proto_enumTypes[2].Descriptor()
+}
+
+func (SnapshotKind) Type() protoreflect.EnumType {
+	return &file_atoll_engine_v1_engine_proto_enumTypes[2]
+}
+
+func (x SnapshotKind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use SnapshotKind.Descriptor instead.
+func (SnapshotKind) EnumDescriptor() ([]byte, []int) {
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{2}
 }
 
 type GetInfoRequest struct {
@@ -199,9 +268,13 @@ type EngineInfo struct {
 	StartedAtUnixMs      int64  `protobuf:"varint,11,opt,name=started_at_unix_ms,json=startedAtUnixMs,proto3" json:"started_at_unix_ms,omitempty"`
 	ClaimedEpoch         uint64 `protobuf:"varint,12,opt,name=claimed_epoch,json=claimedEpoch,proto3" json:"claimed_epoch,omitempty"`
 	// What the node lacks, one sentence each (for doctor and the dashboard).
-	Warnings      []string `protobuf:"bytes,13,rep,name=warnings,proto3" json:"warnings,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Warnings []string `protobuf:"bytes,13,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	// Ed25519, 32 bytes as hex: what this installation signs its snapshots with.
+	SnapshotKey string `protobuf:"bytes,14,opt,name=snapshot_key,json=snapshotKey,proto3" json:"snapshot_key,omitempty"`
+	// Builds whose snapshots it can restore, the current one first.
+	RuntimeVersions []string `protobuf:"bytes,15,rep,name=runtime_versions,json=runtimeVersions,proto3" json:"runtime_versions,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *EngineInfo) Reset() {
@@ -321,6 +394,20 @@ func (x *EngineInfo) GetClaimedEpoch() uint64 {
 func (x *EngineInfo) GetWarnings() []string {
 	if x != nil {
 		return x.Warnings
+	}
+	return nil
+}
+
+func (x *EngineInfo) GetSnapshotKey() string {
+	if x != nil {
+		return x.SnapshotKey
+	}
+	return ""
+}
+
+func (x *EngineInfo) GetRuntimeVersions() []string {
+	if x != nil {
+		return x.RuntimeVersions
 	}
 	return nil
 }
@@ -704,15 +791,17 @@ func (x *CreateBoxRequest) GetSpec() *BoxSpec {
 }
 
 type AssignBoxRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	BoxId         string                 `protobuf:"bytes,1,opt,name=box_id,json=boxId,proto3" json:"box_id,omitempty"`
-	SandboxId     string                 `protobuf:"bytes,2,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
-	Hostname      string                 `protobuf:"bytes,3,opt,name=hostname,proto3" json:"hostname,omitempty"`
-	Env           map[string]string      `protobuf:"bytes,4,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	Limits        *execv1.Limits         `protobuf:"bytes,5,opt,name=limits,proto3" json:"limits,omitempty"`
-	Labels        map[string]string      `protobuf:"bytes,6,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	BoxId     string                 `protobuf:"bytes,1,opt,name=box_id,json=boxId,proto3" json:"box_id,omitempty"`
+	SandboxId string                 `protobuf:"bytes,2,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
+	Hostname  string                 `protobuf:"bytes,3,opt,name=hostname,proto3" json:"hostname,omitempty"`
+	Env       map[string]string      `protobuf:"bytes,4,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Limits    *execv1.Limits         `protobuf:"bytes,5,opt,name=limits,proto3" json:"limits,omitempty"`
+	Labels    map[string]string      `protobuf:"bytes,6,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// 0: none.
+	DeadlineUnixMs int64 `protobuf:"varint,7,opt,name=deadline_unix_ms,json=deadlineUnixMs,proto3" json:"deadline_unix_ms,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *AssignBoxRequest) Reset() {
@@ -785,6 +874,13 @@ func (x *AssignBoxRequest) GetLabels() map[string]string {
 		return x.Labels
 	}
 	return nil
+}
+
+func (x *AssignBoxRequest) GetDeadlineUnixMs() int64 {
+	if x != nil {
+		return x.DeadlineUnixMs
+	}
+	return 0
 }
 
 type UpdateLimitsRequest struct {
@@ -1051,8 +1147,16 @@ type Box struct {
 	MemoryLimitBytes uint64 `protobuf:"varint,11,opt,name=memory_limit_bytes,json=memoryLimitBytes,proto3" json:"memory_limit_bytes,omitempty"`
 	MemoryPeakBytes  uint64 `protobuf:"varint,12,opt,name=memory_peak_bytes,json=memoryPeakBytes,proto3" json:"memory_peak_bytes,omitempty"`
 	RuntimeVersion   string `protobuf:"bytes,13,opt,name=runtime_version,json=runtimeVersion,proto3" json:"runtime_version,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// What it was restored from; empty if it was started.
+	RestoredFrom string `protobuf:"bytes,14,opt,name=restored_from,json=restoredFrom,proto3" json:"restored_from,omitempty"`
+	// Of a paused box, or one that is being paused.
+	PauseSnapshotId    string `protobuf:"bytes,15,opt,name=pause_snapshot_id,json=pauseSnapshotId,proto3" json:"pause_snapshot_id,omitempty"`
+	PauseSnapshotBytes uint64 `protobuf:"varint,16,opt,name=pause_snapshot_bytes,json=pauseSnapshotBytes,proto3" json:"pause_snapshot_bytes,omitempty"`
+	// Contexts it has, by their present ids: those that were warm, or came with the snapshot, and those opened since.
+	Contexts       []*execv1.Context `protobuf:"bytes,17,rep,name=contexts,proto3" json:"contexts,omitempty"`
+	DeadlineUnixMs int64             `protobuf:"varint,18,opt,name=deadline_unix_ms,json=deadlineUnixMs,proto3" json:"deadline_unix_ms,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Box) Reset() {
@@ -1176,6 +1280,1010 @@ func (x *Box) GetRuntimeVersion() string {
 	return ""
 }
 
+func (x *Box) GetRestoredFrom() string {
+	if x != nil {
+		return x.RestoredFrom
+	}
+	return ""
+}
+
+func (x *Box) GetPauseSnapshotId() string {
+	if x != nil {
+		return x.PauseSnapshotId
+	}
+	return ""
+}
+
+func (x *Box) GetPauseSnapshotBytes() uint64 {
+	if x != nil {
+		return x.PauseSnapshotBytes
+	}
+	return 0
+}
+
+func (x *Box) GetContexts() []*execv1.Context {
+	if x != nil {
+		return x.Contexts
+	}
+	return nil
+}
+
+func (x *Box) GetDeadlineUnixMs() int64 {
+	if x != nil {
+		return x.DeadlineUnixMs
+	}
+	return 0
+}
+
+type PrepareBoxRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	BoxId string                 `protobuf:"bytes,1,opt,name=box_id,json=boxId,proto3" json:"box_id,omitempty"`
+	// Without warm contexts.
+	Spec          *BoxSpec `protobuf:"bytes,2,opt,name=spec,proto3" json:"spec,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PrepareBoxRequest) Reset() {
+	*x = PrepareBoxRequest{}
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PrepareBoxRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PrepareBoxRequest) ProtoMessage() {}
+
+func (x *PrepareBoxRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PrepareBoxRequest.ProtoReflect.Descriptor instead.
+func (*PrepareBoxRequest) Descriptor() ([]byte, []int) {
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *PrepareBoxRequest) GetBoxId() string {
+	if x != nil {
+		return x.BoxId
+	}
+	return ""
+}
+
+func (x *PrepareBoxRequest) GetSpec() *BoxSpec {
+	if x != nil {
+		return x.Spec
+	}
+	return nil
+}
+
+type RestoreBoxRequest struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	BoxId      string                 `protobuf:"bytes,1,opt,name=box_id,json=boxId,proto3" json:"box_id,omitempty"`
+	SnapshotId string                 `protobuf:"bytes,2,opt,name=snapshot_id,json=snapshotId,proto3" json:"snapshot_id,omitempty"`
+	// In the place of snapshot_id: what this paused box is. It stays paused.
+	PausedBoxId string `protobuf:"bytes,3,opt,name=paused_box_id,json=pausedBoxId,proto3" json:"paused_box_id,omitempty"`
+	// A prepared box to use; one that is gone or does not fit is done without.
+	PreparedBoxId string `protobuf:"bytes,4,opt,name=prepared_box_id,json=preparedBoxId,proto3" json:"prepared_box_id,omitempty"`
+	// Whose body it becomes at once; without it, it can be assigned later.
+	Assignment *AssignBoxRequest `protobuf:"bytes,5,opt,name=assignment,proto3" json:"assignment,omitempty"`
+	// New ids for contexts in the snapshot, by their ids there. Others keep theirs.
+	RenameContexts map[string]string `protobuf:"bytes,6,rep,name=rename_contexts,json=renameContexts,proto3" json:"rename_contexts,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Of a file system snapshot.
+	WarmContexts []*execv1.ContextSpec `protobuf:"bytes,7,rep,name=warm_contexts,json=warmContexts,proto3" json:"warm_contexts,omitempty"`
+	Labels       map[string]string     `protobuf:"bytes,8,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Unset: as in the snapshot. The size of the disk is the snapshot's in any case.
+	Limits        *execv1.Limits `protobuf:"bytes,9,opt,name=limits,proto3" json:"limits,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RestoreBoxRequest) Reset() {
+	*x = RestoreBoxRequest{}
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RestoreBoxRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RestoreBoxRequest) ProtoMessage() {}
+
+func (x *RestoreBoxRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RestoreBoxRequest.ProtoReflect.Descriptor instead.
+func (*RestoreBoxRequest) Descriptor() ([]byte, []int) {
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *RestoreBoxRequest) GetBoxId() string {
+	if x != nil {
+		return x.BoxId
+	}
+	return ""
+}
+
+func (x *RestoreBoxRequest) GetSnapshotId() string {
+	if x != nil {
+		return x.SnapshotId
+	}
+	return ""
+}
+
+func (x *RestoreBoxRequest) GetPausedBoxId() string {
+	if x != nil {
+		return x.PausedBoxId
+	}
+	return ""
+}
+
+func (x *RestoreBoxRequest) GetPreparedBoxId() string {
+	if x != nil {
+		return x.PreparedBoxId
+	}
+	return ""
+}
+
+func (x *RestoreBoxRequest) GetAssignment() *AssignBoxRequest {
+	if x != nil {
+		return x.Assignment
+	}
+	return nil
+}
+
+func (x *RestoreBoxRequest) GetRenameContexts() map[string]string {
+	if x != nil {
+		return x.RenameContexts
+	}
+	return nil
+}
+
+func (x *RestoreBoxRequest) GetWarmContexts() []*execv1.ContextSpec {
+	if x != nil {
+		return x.WarmContexts
+	}
+	return nil
+}
+
+func (x *RestoreBoxRequest) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+func (x *RestoreBoxRequest) GetLimits() *execv1.Limits {
+	if x != nil {
+		return x.Limits
+	}
+	return nil
+}
+
+type PauseBoxRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	BoxId         string                 `protobuf:"bytes,1,opt,name=box_id,json=boxId,proto3" json:"box_id,omitempty"`
+	SnapshotId    string                 `protobuf:"bytes,2,opt,name=snapshot_id,json=snapshotId,proto3" json:"snapshot_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PauseBoxRequest) Reset() {
+	*x = PauseBoxRequest{}
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PauseBoxRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PauseBoxRequest) ProtoMessage() {}
+
+func (x *PauseBoxRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PauseBoxRequest.ProtoReflect.Descriptor instead.
+func (*PauseBoxRequest) Descriptor() ([]byte, []int) {
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *PauseBoxRequest) GetBoxId() string {
+	if x != nil {
+		return x.BoxId
+	}
+	return ""
+}
+
+func (x *PauseBoxRequest) GetSnapshotId() string {
+	if x != nil {
+		return x.SnapshotId
+	}
+	return ""
+}
+
+type ResumeBoxRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	BoxId         string                 `protobuf:"bytes,1,opt,name=box_id,json=boxId,proto3" json:"box_id,omitempty"`
+	PreparedBoxId string                 `protobuf:"bytes,2,opt,name=prepared_box_id,json=preparedBoxId,proto3" json:"prepared_box_id,omitempty"`
+	// What the box is to have from now on; the caller's record decides, not the file.
+	Assignment    *AssignBoxRequest `protobuf:"bytes,3,opt,name=assignment,proto3" json:"assignment,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResumeBoxRequest) Reset() {
+	*x = ResumeBoxRequest{}
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResumeBoxRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResumeBoxRequest) ProtoMessage() {}
+
+func (x *ResumeBoxRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResumeBoxRequest.ProtoReflect.Descriptor instead.
+func (*ResumeBoxRequest) Descriptor() ([]byte, []int) {
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *ResumeBoxRequest) GetBoxId() string {
+	if x != nil {
+		return x.BoxId
+	}
+	return ""
+}
+
+func (x *ResumeBoxRequest) GetPreparedBoxId() string {
+	if x != nil {
+		return x.PreparedBoxId
+	}
+	return ""
+}
+
+func (x *ResumeBoxRequest) GetAssignment() *AssignBoxRequest {
+	if x != nil {
+		return x.Assignment
+	}
+	return nil
+}
+
+type RollbackBoxRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	BoxId         string                 `protobuf:"bytes,1,opt,name=box_id,json=boxId,proto3" json:"box_id,omitempty"`
+	SnapshotId    string                 `protobuf:"bytes,2,opt,name=snapshot_id,json=snapshotId,proto3" json:"snapshot_id,omitempty"`
+	PreparedBoxId string                 `protobuf:"bytes,3,opt,name=prepared_box_id,json=preparedBoxId,proto3" json:"prepared_box_id,omitempty"`
+	Assignment    *AssignBoxRequest      `protobuf:"bytes,4,opt,name=assignment,proto3" json:"assignment,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RollbackBoxRequest) Reset() {
+	*x = RollbackBoxRequest{}
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RollbackBoxRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RollbackBoxRequest) ProtoMessage() {}
+
+func (x *RollbackBoxRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RollbackBoxRequest.ProtoReflect.Descriptor instead.
+func (*RollbackBoxRequest) Descriptor() ([]byte, []int) {
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *RollbackBoxRequest) GetBoxId() string {
+	if x != nil {
+		return x.BoxId
+	}
+	return ""
+}
+
+func (x *RollbackBoxRequest) GetSnapshotId() string {
+	if x != nil {
+		return x.SnapshotId
+	}
+	return ""
+}
+
+func (x *RollbackBoxRequest) GetPreparedBoxId() string {
+	if x != nil {
+		return x.PreparedBoxId
+	}
+	return ""
+}
+
+func (x *RollbackBoxRequest) GetAssignment() *AssignBoxRequest {
+	if x != nil {
+		return x.Assignment
+	}
+	return nil
+}
+
+type SetDeadlineRequest struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	BoxId          string                 `protobuf:"bytes,1,opt,name=box_id,json=boxId,proto3" json:"box_id,omitempty"`
+	DeadlineUnixMs int64                  `protobuf:"varint,2,opt,name=deadline_unix_ms,json=deadlineUnixMs,proto3" json:"deadline_unix_ms,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *SetDeadlineRequest) Reset() {
+	*x = SetDeadlineRequest{}
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetDeadlineRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetDeadlineRequest) ProtoMessage() {}
+
+func (x *SetDeadlineRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetDeadlineRequest.ProtoReflect.Descriptor instead.
+func (*SetDeadlineRequest) Descriptor() ([]byte, []int) {
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *SetDeadlineRequest) GetBoxId() string {
+	if x != nil {
+		return x.BoxId
+	}
+	return ""
+}
+
+func (x *SetDeadlineRequest) GetDeadlineUnixMs() int64 {
+	if x != nil {
+		return x.DeadlineUnixMs
+	}
+	return 0
+}
+
+type CreateSnapshotRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	BoxId string                 `protobuf:"bytes,1,opt,name=box_id,json=boxId,proto3" json:"box_id,omitempty"`
+	// "snap-" and 26 lower-case Crockford base32 characters.
+	SnapshotId string       `protobuf:"bytes,2,opt,name=snapshot_id,json=snapshotId,proto3" json:"snapshot_id,omitempty"`
+	Kind       SnapshotKind `protobuf:"varint,3,opt,name=kind,proto3,enum=atoll.engine.v1.SnapshotKind" json:"kind,omitempty"`
+	// Opaque to the engine, kept with the snapshot.
+	Labels        map[string]string `protobuf:"bytes,4,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreateSnapshotRequest) Reset() {
+	*x = CreateSnapshotRequest{}
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreateSnapshotRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreateSnapshotRequest) ProtoMessage() {}
+
+func (x *CreateSnapshotRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreateSnapshotRequest.ProtoReflect.Descriptor instead.
+func (*CreateSnapshotRequest) Descriptor() ([]byte, []int) {
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *CreateSnapshotRequest) GetBoxId() string {
+	if x != nil {
+		return x.BoxId
+	}
+	return ""
+}
+
+func (x *CreateSnapshotRequest) GetSnapshotId() string {
+	if x != nil {
+		return x.SnapshotId
+	}
+	return ""
+}
+
+func (x *CreateSnapshotRequest) GetKind() SnapshotKind {
+	if x != nil {
+		return x.Kind
+	}
+	return SnapshotKind_SNAPSHOT_KIND_UNSPECIFIED
+}
+
+func (x *CreateSnapshotRequest) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+type SnapshotRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	SnapshotId    string                 `protobuf:"bytes,1,opt,name=snapshot_id,json=snapshotId,proto3" json:"snapshot_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SnapshotRequest) Reset() {
+	*x = SnapshotRequest{}
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SnapshotRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SnapshotRequest) ProtoMessage() {}
+
+func (x *SnapshotRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SnapshotRequest.ProtoReflect.Descriptor instead.
+func (*SnapshotRequest) Descriptor() ([]byte, []int) {
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *SnapshotRequest) GetSnapshotId() string {
+	if x != nil {
+		return x.SnapshotId
+	}
+	return ""
+}
+
+type ListSnapshotsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListSnapshotsRequest) Reset() {
+	*x = ListSnapshotsRequest{}
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListSnapshotsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListSnapshotsRequest) ProtoMessage() {}
+
+func (x *ListSnapshotsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListSnapshotsRequest.ProtoReflect.Descriptor instead.
+func (*ListSnapshotsRequest) Descriptor() ([]byte, []int) {
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{25}
+}
+
+type ListSnapshotsReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Snapshots     []*Snapshot            `protobuf:"bytes,1,rep,name=snapshots,proto3" json:"snapshots,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListSnapshotsReply) Reset() {
+	*x = ListSnapshotsReply{}
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListSnapshotsReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListSnapshotsReply) ProtoMessage() {}
+
+func (x *ListSnapshotsReply) ProtoReflect() protoreflect.Message {
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListSnapshotsReply.ProtoReflect.Descriptor instead.
+func (*ListSnapshotsReply) Descriptor() ([]byte, []int) {
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *ListSnapshotsReply) GetSnapshots() []*Snapshot {
+	if x != nil {
+		return x.Snapshots
+	}
+	return nil
+}
+
+type DeleteSnapshotReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteSnapshotReply) Reset() {
+	*x = DeleteSnapshotReply{}
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteSnapshotReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteSnapshotReply) ProtoMessage() {}
+
+func (x *DeleteSnapshotReply) ProtoReflect() protoreflect.Message {
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteSnapshotReply.ProtoReflect.Descriptor instead.
+func (*DeleteSnapshotReply) Descriptor() ([]byte, []int) {
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{27}
+}
+
+type Snapshot struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	SnapshotId string                 `protobuf:"bytes,1,opt,name=snapshot_id,json=snapshotId,proto3" json:"snapshot_id,omitempty"`
+	Kind       SnapshotKind           `protobuf:"varint,2,opt,name=kind,proto3,enum=atoll.engine.v1.SnapshotKind" json:"kind,omitempty"`
+	Labels     map[string]string      `protobuf:"bytes,3,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// The box and the sandbox that it was made of.
+	BoxId           string            `protobuf:"bytes,4,opt,name=box_id,json=boxId,proto3" json:"box_id,omitempty"`
+	SandboxId       string            `protobuf:"bytes,5,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
+	ImageDigest     string            `protobuf:"bytes,6,opt,name=image_digest,json=imageDigest,proto3" json:"image_digest,omitempty"`
+	AgentDigest     string            `protobuf:"bytes,7,opt,name=agent_digest,json=agentDigest,proto3" json:"agent_digest,omitempty"`
+	RuntimeVersion  string            `protobuf:"bytes,8,opt,name=runtime_version,json=runtimeVersion,proto3" json:"runtime_version,omitempty"`
+	SizeBytes       uint64            `protobuf:"varint,9,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
+	CreatedAtUnixMs int64             `protobuf:"varint,10,opt,name=created_at_unix_ms,json=createdAtUnixMs,proto3" json:"created_at_unix_ms,omitempty"`
+	Limits          *execv1.Limits    `protobuf:"bytes,11,opt,name=limits,proto3" json:"limits,omitempty"`
+	Contexts        []*execv1.Context `protobuf:"bytes,12,rep,name=contexts,proto3" json:"contexts,omitempty"`
+	// Why it can't be restored on this node (other build, image missing, damaged), in a sentence; empty if it can.
+	Unusable string `protobuf:"bytes,13,opt,name=unusable,proto3" json:"unusable,omitempty"`
+	// How long the box stood still for it.
+	StoppedMs     uint32 `protobuf:"varint,14,opt,name=stopped_ms,json=stoppedMs,proto3" json:"stopped_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Snapshot) Reset() {
+	*x = Snapshot{}
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Snapshot) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Snapshot) ProtoMessage() {}
+
+func (x *Snapshot) ProtoReflect() protoreflect.Message {
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Snapshot.ProtoReflect.Descriptor instead.
+func (*Snapshot) Descriptor() ([]byte, []int) {
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *Snapshot) GetSnapshotId() string {
+	if x != nil {
+		return x.SnapshotId
+	}
+	return ""
+}
+
+func (x *Snapshot) GetKind() SnapshotKind {
+	if x != nil {
+		return x.Kind
+	}
+	return SnapshotKind_SNAPSHOT_KIND_UNSPECIFIED
+}
+
+func (x *Snapshot) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+func (x *Snapshot) GetBoxId() string {
+	if x != nil {
+		return x.BoxId
+	}
+	return ""
+}
+
+func (x *Snapshot) GetSandboxId() string {
+	if x != nil {
+		return x.SandboxId
+	}
+	return ""
+}
+
+func (x *Snapshot) GetImageDigest() string {
+	if x != nil {
+		return x.ImageDigest
+	}
+	return ""
+}
+
+func (x *Snapshot) GetAgentDigest() string {
+	if x != nil {
+		return x.AgentDigest
+	}
+	return ""
+}
+
+func (x *Snapshot) GetRuntimeVersion() string {
+	if x != nil {
+		return x.RuntimeVersion
+	}
+	return ""
+}
+
+func (x *Snapshot) GetSizeBytes() uint64 {
+	if x != nil {
+		return x.SizeBytes
+	}
+	return 0
+}
+
+func (x *Snapshot) GetCreatedAtUnixMs() int64 {
+	if x != nil {
+		return x.CreatedAtUnixMs
+	}
+	return 0
+}
+
+func (x *Snapshot) GetLimits() *execv1.Limits {
+	if x != nil {
+		return x.Limits
+	}
+	return nil
+}
+
+func (x *Snapshot) GetContexts() []*execv1.Context {
+	if x != nil {
+		return x.Contexts
+	}
+	return nil
+}
+
+func (x *Snapshot) GetUnusable() string {
+	if x != nil {
+		return x.Unusable
+	}
+	return ""
+}
+
+func (x *Snapshot) GetStoppedMs() uint32 {
+	if x != nil {
+		return x.StoppedMs
+	}
+	return 0
+}
+
+type FilePart struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Data          []byte                 `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FilePart) Reset() {
+	*x = FilePart{}
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FilePart) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FilePart) ProtoMessage() {}
+
+func (x *FilePart) ProtoReflect() protoreflect.Message {
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FilePart.ProtoReflect.Descriptor instead.
+func (*FilePart) Descriptor() ([]byte, []int) {
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *FilePart) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+type ImportSnapshotRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Message:
+	//
+	//	*ImportSnapshotRequest_Begin
+	//	*ImportSnapshotRequest_Data
+	Message       isImportSnapshotRequest_Message `protobuf_oneof:"message"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ImportSnapshotRequest) Reset() {
+	*x = ImportSnapshotRequest{}
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ImportSnapshotRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ImportSnapshotRequest) ProtoMessage() {}
+
+func (x *ImportSnapshotRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ImportSnapshotRequest.ProtoReflect.Descriptor instead.
+func (*ImportSnapshotRequest) Descriptor() ([]byte, []int) {
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *ImportSnapshotRequest) GetMessage() isImportSnapshotRequest_Message {
+	if x != nil {
+		return x.Message
+	}
+	return nil
+}
+
+func (x *ImportSnapshotRequest) GetBegin() *ImportBegin {
+	if x != nil {
+		if x, ok := x.Message.(*ImportSnapshotRequest_Begin); ok {
+			return x.Begin
+		}
+	}
+	return nil
+}
+
+func (x *ImportSnapshotRequest) GetData() []byte {
+	if x != nil {
+		if x, ok := x.Message.(*ImportSnapshotRequest_Data); ok {
+			return x.Data
+		}
+	}
+	return nil
+}
+
+type isImportSnapshotRequest_Message interface {
+	isImportSnapshotRequest_Message()
+}
+
+type ImportSnapshotRequest_Begin struct {
+	Begin *ImportBegin `protobuf:"bytes,1,opt,name=begin,proto3,oneof"`
+}
+
+type ImportSnapshotRequest_Data struct {
+	Data []byte `protobuf:"bytes,2,opt,name=data,proto3,oneof"`
+}
+
+func (*ImportSnapshotRequest_Begin) isImportSnapshotRequest_Message() {}
+
+func (*ImportSnapshotRequest_Data) isImportSnapshotRequest_Message() {}
+
+type ImportBegin struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The id it gets here.
+	SnapshotId string            `protobuf:"bytes,1,opt,name=snapshot_id,json=snapshotId,proto3" json:"snapshot_id,omitempty"`
+	Labels     map[string]string `protobuf:"bytes,2,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Public keys (hex) of installations whose snapshots are taken beside those of this one.
+	TrustedKeys   []string `protobuf:"bytes,3,rep,name=trusted_keys,json=trustedKeys,proto3" json:"trusted_keys,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ImportBegin) Reset() {
+	*x = ImportBegin{}
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ImportBegin) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ImportBegin) ProtoMessage() {}
+
+func (x *ImportBegin) ProtoReflect() protoreflect.Message {
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ImportBegin.ProtoReflect.Descriptor instead.
+func (*ImportBegin) Descriptor() ([]byte, []int) {
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *ImportBegin) GetSnapshotId() string {
+	if x != nil {
+		return x.SnapshotId
+	}
+	return ""
+}
+
+func (x *ImportBegin) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+func (x *ImportBegin) GetTrustedKeys() []string {
+	if x != nil {
+		return x.TrustedKeys
+	}
+	return nil
+}
+
 type OpenContextRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	BoxId         string                 `protobuf:"bytes,1,opt,name=box_id,json=boxId,proto3" json:"box_id,omitempty"`
@@ -1186,7 +2294,7 @@ type OpenContextRequest struct {
 
 func (x *OpenContextRequest) Reset() {
 	*x = OpenContextRequest{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[17]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1198,7 +2306,7 @@ func (x *OpenContextRequest) String() string {
 func (*OpenContextRequest) ProtoMessage() {}
 
 func (x *OpenContextRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[17]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1211,7 +2319,7 @@ func (x *OpenContextRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenContextRequest.ProtoReflect.Descriptor instead.
 func (*OpenContextRequest) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{17}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *OpenContextRequest) GetBoxId() string {
@@ -1238,7 +2346,7 @@ type ContextRequest struct {
 
 func (x *ContextRequest) Reset() {
 	*x = ContextRequest{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[18]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1250,7 +2358,7 @@ func (x *ContextRequest) String() string {
 func (*ContextRequest) ProtoMessage() {}
 
 func (x *ContextRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[18]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1263,7 +2371,7 @@ func (x *ContextRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContextRequest.ProtoReflect.Descriptor instead.
 func (*ContextRequest) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{18}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ContextRequest) GetBoxId() string {
@@ -1288,7 +2396,7 @@ type CloseContextReply struct {
 
 func (x *CloseContextReply) Reset() {
 	*x = CloseContextReply{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[19]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1300,7 +2408,7 @@ func (x *CloseContextReply) String() string {
 func (*CloseContextReply) ProtoMessage() {}
 
 func (x *CloseContextReply) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[19]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1313,7 +2421,7 @@ func (x *CloseContextReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseContextReply.ProtoReflect.Descriptor instead.
 func (*CloseContextReply) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{19}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{34}
 }
 
 type ListContextsReply struct {
@@ -1325,7 +2433,7 @@ type ListContextsReply struct {
 
 func (x *ListContextsReply) Reset() {
 	*x = ListContextsReply{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[20]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1337,7 +2445,7 @@ func (x *ListContextsReply) String() string {
 func (*ListContextsReply) ProtoMessage() {}
 
 func (x *ListContextsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[20]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1350,7 +2458,7 @@ func (x *ListContextsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListContextsReply.ProtoReflect.Descriptor instead.
 func (*ListContextsReply) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{20}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ListContextsReply) GetContexts() []*execv1.Context {
@@ -1372,7 +2480,7 @@ type ExecuteRequest struct {
 
 func (x *ExecuteRequest) Reset() {
 	*x = ExecuteRequest{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[21]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1384,7 +2492,7 @@ func (x *ExecuteRequest) String() string {
 func (*ExecuteRequest) ProtoMessage() {}
 
 func (x *ExecuteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[21]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1397,7 +2505,7 @@ func (x *ExecuteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecuteRequest.ProtoReflect.Descriptor instead.
 func (*ExecuteRequest) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{21}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ExecuteRequest) GetBoxId() string {
@@ -1432,7 +2540,7 @@ type AttachRequest struct {
 
 func (x *AttachRequest) Reset() {
 	*x = AttachRequest{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[22]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1444,7 +2552,7 @@ func (x *AttachRequest) String() string {
 func (*AttachRequest) ProtoMessage() {}
 
 func (x *AttachRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[22]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1457,7 +2565,7 @@ func (x *AttachRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachRequest.ProtoReflect.Descriptor instead.
 func (*AttachRequest) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{22}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *AttachRequest) GetBoxId() string {
@@ -1491,7 +2599,7 @@ type InterruptRequest struct {
 
 func (x *InterruptRequest) Reset() {
 	*x = InterruptRequest{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[23]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1503,7 +2611,7 @@ func (x *InterruptRequest) String() string {
 func (*InterruptRequest) ProtoMessage() {}
 
 func (x *InterruptRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[23]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1516,7 +2624,7 @@ func (x *InterruptRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InterruptRequest.ProtoReflect.Descriptor instead.
 func (*InterruptRequest) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{23}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *InterruptRequest) GetBoxId() string {
@@ -1541,7 +2649,7 @@ type InterruptReply struct {
 
 func (x *InterruptReply) Reset() {
 	*x = InterruptReply{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[24]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1553,7 +2661,7 @@ func (x *InterruptReply) String() string {
 func (*InterruptReply) ProtoMessage() {}
 
 func (x *InterruptReply) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[24]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1566,7 +2674,7 @@ func (x *InterruptReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InterruptReply.ProtoReflect.Descriptor instead.
 func (*InterruptReply) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{24}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{39}
 }
 
 type ListExecutionsRequest struct {
@@ -1579,7 +2687,7 @@ type ListExecutionsRequest struct {
 
 func (x *ListExecutionsRequest) Reset() {
 	*x = ListExecutionsRequest{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[25]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1591,7 +2699,7 @@ func (x *ListExecutionsRequest) String() string {
 func (*ListExecutionsRequest) ProtoMessage() {}
 
 func (x *ListExecutionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[25]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1604,7 +2712,7 @@ func (x *ListExecutionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListExecutionsRequest.ProtoReflect.Descriptor instead.
 func (*ListExecutionsRequest) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{25}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ListExecutionsRequest) GetBoxId() string {
@@ -1623,7 +2731,7 @@ type ListExecutionsReply struct {
 
 func (x *ListExecutionsReply) Reset() {
 	*x = ListExecutionsReply{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[26]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1635,7 +2743,7 @@ func (x *ListExecutionsReply) String() string {
 func (*ListExecutionsReply) ProtoMessage() {}
 
 func (x *ListExecutionsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[26]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1648,7 +2756,7 @@ func (x *ListExecutionsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListExecutionsReply.ProtoReflect.Descriptor instead.
 func (*ListExecutionsReply) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{26}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ListExecutionsReply) GetExecutions() []*ExecutionRecord {
@@ -1674,7 +2782,7 @@ type ExecutionRecord struct {
 
 func (x *ExecutionRecord) Reset() {
 	*x = ExecutionRecord{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[27]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1686,7 +2794,7 @@ func (x *ExecutionRecord) String() string {
 func (*ExecutionRecord) ProtoMessage() {}
 
 func (x *ExecutionRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[27]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1699,7 +2807,7 @@ func (x *ExecutionRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecutionRecord.ProtoReflect.Descriptor instead.
 func (*ExecutionRecord) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{27}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ExecutionRecord) GetExecutionId() string {
@@ -1764,7 +2872,7 @@ type ReadOutputRequest struct {
 
 func (x *ReadOutputRequest) Reset() {
 	*x = ReadOutputRequest{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[28]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1776,7 +2884,7 @@ func (x *ReadOutputRequest) String() string {
 func (*ReadOutputRequest) ProtoMessage() {}
 
 func (x *ReadOutputRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[28]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1789,7 +2897,7 @@ func (x *ReadOutputRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadOutputRequest.ProtoReflect.Descriptor instead.
 func (*ReadOutputRequest) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{28}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ReadOutputRequest) GetBoxId() string {
@@ -1839,7 +2947,7 @@ type OutputPiece struct {
 
 func (x *OutputPiece) Reset() {
 	*x = OutputPiece{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[29]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1851,7 +2959,7 @@ func (x *OutputPiece) String() string {
 func (*OutputPiece) ProtoMessage() {}
 
 func (x *OutputPiece) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[29]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1864,7 +2972,7 @@ func (x *OutputPiece) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutputPiece.ProtoReflect.Descriptor instead.
 func (*OutputPiece) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{29}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *OutputPiece) GetOffset() uint64 {
@@ -1898,7 +3006,7 @@ type ForgetExecutionsRequest struct {
 
 func (x *ForgetExecutionsRequest) Reset() {
 	*x = ForgetExecutionsRequest{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[30]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1910,7 +3018,7 @@ func (x *ForgetExecutionsRequest) String() string {
 func (*ForgetExecutionsRequest) ProtoMessage() {}
 
 func (x *ForgetExecutionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[30]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1923,7 +3031,7 @@ func (x *ForgetExecutionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetExecutionsRequest.ProtoReflect.Descriptor instead.
 func (*ForgetExecutionsRequest) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{30}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ForgetExecutionsRequest) GetExecutionIds() []string {
@@ -1948,7 +3056,7 @@ type ForgetExecutionsReply struct {
 
 func (x *ForgetExecutionsReply) Reset() {
 	*x = ForgetExecutionsReply{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[31]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1960,7 +3068,7 @@ func (x *ForgetExecutionsReply) String() string {
 func (*ForgetExecutionsReply) ProtoMessage() {}
 
 func (x *ForgetExecutionsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[31]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1973,7 +3081,7 @@ func (x *ForgetExecutionsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetExecutionsReply.ProtoReflect.Descriptor instead.
 func (*ForgetExecutionsReply) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{31}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{46}
 }
 
 type StartProcessRequest struct {
@@ -1986,7 +3094,7 @@ type StartProcessRequest struct {
 
 func (x *StartProcessRequest) Reset() {
 	*x = StartProcessRequest{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[32]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1998,7 +3106,7 @@ func (x *StartProcessRequest) String() string {
 func (*StartProcessRequest) ProtoMessage() {}
 
 func (x *StartProcessRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[32]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2011,7 +3119,7 @@ func (x *StartProcessRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartProcessRequest.ProtoReflect.Descriptor instead.
 func (*StartProcessRequest) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{32}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *StartProcessRequest) GetBoxId() string {
@@ -2038,7 +3146,7 @@ type ProcessRequest struct {
 
 func (x *ProcessRequest) Reset() {
 	*x = ProcessRequest{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[33]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2050,7 +3158,7 @@ func (x *ProcessRequest) String() string {
 func (*ProcessRequest) ProtoMessage() {}
 
 func (x *ProcessRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[33]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2063,7 +3171,7 @@ func (x *ProcessRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProcessRequest.ProtoReflect.Descriptor instead.
 func (*ProcessRequest) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{33}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ProcessRequest) GetBoxId() string {
@@ -2090,7 +3198,7 @@ type ListProcessesRequest struct {
 
 func (x *ListProcessesRequest) Reset() {
 	*x = ListProcessesRequest{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[34]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2102,7 +3210,7 @@ func (x *ListProcessesRequest) String() string {
 func (*ListProcessesRequest) ProtoMessage() {}
 
 func (x *ListProcessesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[34]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2115,7 +3223,7 @@ func (x *ListProcessesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListProcessesRequest.ProtoReflect.Descriptor instead.
 func (*ListProcessesRequest) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{34}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ListProcessesRequest) GetBoxId() string {
@@ -2134,7 +3242,7 @@ type ListProcessesReply struct {
 
 func (x *ListProcessesReply) Reset() {
 	*x = ListProcessesReply{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[35]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2146,7 +3254,7 @@ func (x *ListProcessesReply) String() string {
 func (*ListProcessesReply) ProtoMessage() {}
 
 func (x *ListProcessesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[35]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2159,7 +3267,7 @@ func (x *ListProcessesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListProcessesReply.ProtoReflect.Descriptor instead.
 func (*ListProcessesReply) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{35}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ListProcessesReply) GetProcesses() []*NodeProcess {
@@ -2180,7 +3288,7 @@ type NodeProcess struct {
 
 func (x *NodeProcess) Reset() {
 	*x = NodeProcess{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[36]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2192,7 +3300,7 @@ func (x *NodeProcess) String() string {
 func (*NodeProcess) ProtoMessage() {}
 
 func (x *NodeProcess) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[36]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2205,7 +3313,7 @@ func (x *NodeProcess) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeProcess.ProtoReflect.Descriptor instead.
 func (*NodeProcess) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{36}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *NodeProcess) GetBoxId() string {
@@ -2239,7 +3347,7 @@ type WriteInputRequest struct {
 
 func (x *WriteInputRequest) Reset() {
 	*x = WriteInputRequest{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[37]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2251,7 +3359,7 @@ func (x *WriteInputRequest) String() string {
 func (*WriteInputRequest) ProtoMessage() {}
 
 func (x *WriteInputRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[37]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2264,7 +3372,7 @@ func (x *WriteInputRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteInputRequest.ProtoReflect.Descriptor instead.
 func (*WriteInputRequest) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{37}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *WriteInputRequest) GetBoxId() string {
@@ -2291,7 +3399,7 @@ type SignalProcessRequest struct {
 
 func (x *SignalProcessRequest) Reset() {
 	*x = SignalProcessRequest{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[38]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2303,7 +3411,7 @@ func (x *SignalProcessRequest) String() string {
 func (*SignalProcessRequest) ProtoMessage() {}
 
 func (x *SignalProcessRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[38]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2316,7 +3424,7 @@ func (x *SignalProcessRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalProcessRequest.ProtoReflect.Descriptor instead.
 func (*SignalProcessRequest) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{38}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *SignalProcessRequest) GetBoxId() string {
@@ -2341,7 +3449,7 @@ type SignalProcessReply struct {
 
 func (x *SignalProcessReply) Reset() {
 	*x = SignalProcessReply{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[39]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2353,7 +3461,7 @@ func (x *SignalProcessReply) String() string {
 func (*SignalProcessReply) ProtoMessage() {}
 
 func (x *SignalProcessReply) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[39]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2366,7 +3474,7 @@ func (x *SignalProcessReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalProcessReply.ProtoReflect.Descriptor instead.
 func (*SignalProcessReply) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{39}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{54}
 }
 
 type ResizeTerminalRequest struct {
@@ -2379,7 +3487,7 @@ type ResizeTerminalRequest struct {
 
 func (x *ResizeTerminalRequest) Reset() {
 	*x = ResizeTerminalRequest{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[40]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2391,7 +3499,7 @@ func (x *ResizeTerminalRequest) String() string {
 func (*ResizeTerminalRequest) ProtoMessage() {}
 
 func (x *ResizeTerminalRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[40]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2404,7 +3512,7 @@ func (x *ResizeTerminalRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResizeTerminalRequest.ProtoReflect.Descriptor instead.
 func (*ResizeTerminalRequest) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{40}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ResizeTerminalRequest) GetBoxId() string {
@@ -2429,7 +3537,7 @@ type ResizeTerminalReply struct {
 
 func (x *ResizeTerminalReply) Reset() {
 	*x = ResizeTerminalReply{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[41]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2441,7 +3549,7 @@ func (x *ResizeTerminalReply) String() string {
 func (*ResizeTerminalReply) ProtoMessage() {}
 
 func (x *ResizeTerminalReply) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[41]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2454,7 +3562,7 @@ func (x *ResizeTerminalReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResizeTerminalReply.ProtoReflect.Descriptor instead.
 func (*ResizeTerminalReply) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{41}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{56}
 }
 
 type FileCall struct {
@@ -2467,7 +3575,7 @@ type FileCall struct {
 
 func (x *FileCall) Reset() {
 	*x = FileCall{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[42]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2479,7 +3587,7 @@ func (x *FileCall) String() string {
 func (*FileCall) ProtoMessage() {}
 
 func (x *FileCall) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[42]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2492,7 +3600,7 @@ func (x *FileCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileCall.ProtoReflect.Descriptor instead.
 func (*FileCall) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{42}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *FileCall) GetBoxId() string {
@@ -2519,7 +3627,7 @@ type ReadFileCall struct {
 
 func (x *ReadFileCall) Reset() {
 	*x = ReadFileCall{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[43]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2531,7 +3639,7 @@ func (x *ReadFileCall) String() string {
 func (*ReadFileCall) ProtoMessage() {}
 
 func (x *ReadFileCall) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[43]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2544,7 +3652,7 @@ func (x *ReadFileCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadFileCall.ProtoReflect.Descriptor instead.
 func (*ReadFileCall) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{43}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *ReadFileCall) GetBoxId() string {
@@ -2572,7 +3680,7 @@ type WriteFileCall struct {
 
 func (x *WriteFileCall) Reset() {
 	*x = WriteFileCall{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[44]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2584,7 +3692,7 @@ func (x *WriteFileCall) String() string {
 func (*WriteFileCall) ProtoMessage() {}
 
 func (x *WriteFileCall) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[44]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2597,7 +3705,7 @@ func (x *WriteFileCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteFileCall.ProtoReflect.Descriptor instead.
 func (*WriteFileCall) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{44}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *WriteFileCall) GetBoxId() string {
@@ -2624,7 +3732,7 @@ type WatchFilesCall struct {
 
 func (x *WatchFilesCall) Reset() {
 	*x = WatchFilesCall{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[45]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2636,7 +3744,7 @@ func (x *WatchFilesCall) String() string {
 func (*WatchFilesCall) ProtoMessage() {}
 
 func (x *WatchFilesCall) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[45]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2649,7 +3757,7 @@ func (x *WatchFilesCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchFilesCall.ProtoReflect.Descriptor instead.
 func (*WatchFilesCall) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{45}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *WatchFilesCall) GetBoxId() string {
@@ -2677,7 +3785,7 @@ type TunnelCall struct {
 
 func (x *TunnelCall) Reset() {
 	*x = TunnelCall{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[46]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2689,7 +3797,7 @@ func (x *TunnelCall) String() string {
 func (*TunnelCall) ProtoMessage() {}
 
 func (x *TunnelCall) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[46]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2702,7 +3810,7 @@ func (x *TunnelCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TunnelCall.ProtoReflect.Descriptor instead.
 func (*TunnelCall) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{46}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *TunnelCall) GetBoxId() string {
@@ -2727,7 +3835,7 @@ type SampleUsageRequest struct {
 
 func (x *SampleUsageRequest) Reset() {
 	*x = SampleUsageRequest{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[47]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2739,7 +3847,7 @@ func (x *SampleUsageRequest) String() string {
 func (*SampleUsageRequest) ProtoMessage() {}
 
 func (x *SampleUsageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[47]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2752,7 +3860,7 @@ func (x *SampleUsageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SampleUsageRequest.ProtoReflect.Descriptor instead.
 func (*SampleUsageRequest) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{47}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{62}
 }
 
 type SampleUsageReply struct {
@@ -2764,7 +3872,7 @@ type SampleUsageReply struct {
 
 func (x *SampleUsageReply) Reset() {
 	*x = SampleUsageReply{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[48]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2776,7 +3884,7 @@ func (x *SampleUsageReply) String() string {
 func (*SampleUsageReply) ProtoMessage() {}
 
 func (x *SampleUsageReply) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[48]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2789,7 +3897,7 @@ func (x *SampleUsageReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SampleUsageReply.ProtoReflect.Descriptor instead.
 func (*SampleUsageReply) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{48}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *SampleUsageReply) GetBoxes() []*BoxUsage {
@@ -2819,7 +3927,7 @@ type BoxUsage struct {
 
 func (x *BoxUsage) Reset() {
 	*x = BoxUsage{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[49]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2831,7 +3939,7 @@ func (x *BoxUsage) String() string {
 func (*BoxUsage) ProtoMessage() {}
 
 func (x *BoxUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[49]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2844,7 +3952,7 @@ func (x *BoxUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BoxUsage.ProtoReflect.Descriptor instead.
 func (*BoxUsage) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{49}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *BoxUsage) GetBoxId() string {
@@ -2922,7 +4030,7 @@ var File_atoll_engine_v1_engine_proto protoreflect.FileDescriptor
 const file_atoll_engine_v1_engine_proto_rawDesc = "" +
 	"\n" +
 	"\x1catoll/engine/v1/engine.proto\x12\x0fatoll.engine.v1\x1a\x18atoll/exec/v1/exec.proto\x1a\x18atoll/file/v1/file.proto\"\x10\n" +
-	"\x0eGetInfoRequest\"\xf7\x03\n" +
+	"\x0eGetInfoRequest\"\xc5\x04\n" +
 	"\n" +
 	"EngineInfo\x12\x1a\n" +
 	"\binstance\x18\x01 \x01(\tR\binstance\x12%\n" +
@@ -2938,7 +4046,9 @@ const file_atoll_engine_v1_engine_proto_rawDesc = "" +
 	" \x01(\rR\x05boxes\x12+\n" +
 	"\x12started_at_unix_ms\x18\v \x01(\x03R\x0fstartedAtUnixMs\x12#\n" +
 	"\rclaimed_epoch\x18\f \x01(\x04R\fclaimedEpoch\x12\x1a\n" +
-	"\bwarnings\x18\r \x03(\tR\bwarnings\"$\n" +
+	"\bwarnings\x18\r \x03(\tR\bwarnings\x12!\n" +
+	"\fsnapshot_key\x18\x0e \x01(\tR\vsnapshotKey\x12)\n" +
+	"\x10runtime_versions\x18\x0f \x03(\tR\x0fruntimeVersions\"$\n" +
 	"\fClaimRequest\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\"\f\n" +
 	"\n" +
@@ -2965,7 +4075,7 @@ const file_atoll_engine_v1_engine_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"W\n" +
 	"\x10CreateBoxRequest\x12\x15\n" +
 	"\x06box_id\x18\x01 \x01(\tR\x05boxId\x12,\n" +
-	"\x04spec\x18\x02 \x01(\v2\x18.atoll.engine.v1.BoxSpecR\x04spec\"\x8b\x03\n" +
+	"\x04spec\x18\x02 \x01(\v2\x18.atoll.engine.v1.BoxSpecR\x04spec\"\xb5\x03\n" +
 	"\x10AssignBoxRequest\x12\x15\n" +
 	"\x06box_id\x18\x01 \x01(\tR\x05boxId\x12\x1d\n" +
 	"\n" +
@@ -2973,7 +4083,8 @@ const file_atoll_engine_v1_engine_proto_rawDesc = "" +
 	"\bhostname\x18\x03 \x01(\tR\bhostname\x12<\n" +
 	"\x03env\x18\x04 \x03(\v2*.atoll.engine.v1.AssignBoxRequest.EnvEntryR\x03env\x12-\n" +
 	"\x06limits\x18\x05 \x01(\v2\x15.atoll.exec.v1.LimitsR\x06limits\x12E\n" +
-	"\x06labels\x18\x06 \x03(\v2-.atoll.engine.v1.AssignBoxRequest.LabelsEntryR\x06labels\x1a6\n" +
+	"\x06labels\x18\x06 \x03(\v2-.atoll.engine.v1.AssignBoxRequest.LabelsEntryR\x06labels\x12(\n" +
+	"\x10deadline_unix_ms\x18\a \x01(\x03R\x0edeadlineUnixMs\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a9\n" +
@@ -2990,7 +4101,7 @@ const file_atoll_engine_v1_engine_proto_rawDesc = "" +
 	"\x0eListBoxesReply\x12*\n" +
 	"\x05boxes\x18\x01 \x03(\v2\x14.atoll.engine.v1.BoxR\x05boxes\"\x10\n" +
 	"\x0eDeleteBoxReply\"\x13\n" +
-	"\x11WatchBoxesRequest\"\xf4\x04\n" +
+	"\x11WatchBoxesRequest\"\xd5\x06\n" +
 	"\x03Box\x12\x15\n" +
 	"\x06box_id\x18\x01 \x01(\tR\x05boxId\x12,\n" +
 	"\x04spec\x18\x02 \x01(\v2\x18.atoll.engine.v1.BoxSpecR\x04spec\x12/\n" +
@@ -3008,7 +4119,108 @@ const file_atoll_engine_v1_engine_proto_rawDesc = "" +
 	" \x01(\v2\x15.atoll.exec.v1.LimitsR\x06limits\x12,\n" +
 	"\x12memory_limit_bytes\x18\v \x01(\x04R\x10memoryLimitBytes\x12*\n" +
 	"\x11memory_peak_bytes\x18\f \x01(\x04R\x0fmemoryPeakBytes\x12'\n" +
-	"\x0fruntime_version\x18\r \x01(\tR\x0eruntimeVersion\x1a9\n" +
+	"\x0fruntime_version\x18\r \x01(\tR\x0eruntimeVersion\x12#\n" +
+	"\rrestored_from\x18\x0e \x01(\tR\frestoredFrom\x12*\n" +
+	"\x11pause_snapshot_id\x18\x0f \x01(\tR\x0fpauseSnapshotId\x120\n" +
+	"\x14pause_snapshot_bytes\x18\x10 \x01(\x04R\x12pauseSnapshotBytes\x122\n" +
+	"\bcontexts\x18\x11 \x03(\v2\x16.atoll.exec.v1.ContextR\bcontexts\x12(\n" +
+	"\x10deadline_unix_ms\x18\x12 \x01(\x03R\x0edeadlineUnixMs\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"X\n" +
+	"\x11PrepareBoxRequest\x12\x15\n" +
+	"\x06box_id\x18\x01 \x01(\tR\x05boxId\x12,\n" +
+	"\x04spec\x18\x02 \x01(\v2\x18.atoll.engine.v1.BoxSpecR\x04spec\"\xf1\x04\n" +
+	"\x11RestoreBoxRequest\x12\x15\n" +
+	"\x06box_id\x18\x01 \x01(\tR\x05boxId\x12\x1f\n" +
+	"\vsnapshot_id\x18\x02 \x01(\tR\n" +
+	"snapshotId\x12\"\n" +
+	"\rpaused_box_id\x18\x03 \x01(\tR\vpausedBoxId\x12&\n" +
+	"\x0fprepared_box_id\x18\x04 \x01(\tR\rpreparedBoxId\x12A\n" +
+	"\n" +
+	"assignment\x18\x05 \x01(\v2!.atoll.engine.v1.AssignBoxRequestR\n" +
+	"assignment\x12_\n" +
+	"\x0frename_contexts\x18\x06 \x03(\v26.atoll.engine.v1.RestoreBoxRequest.RenameContextsEntryR\x0erenameContexts\x12?\n" +
+	"\rwarm_contexts\x18\a \x03(\v2\x1a.atoll.exec.v1.ContextSpecR\fwarmContexts\x12F\n" +
+	"\x06labels\x18\b \x03(\v2..atoll.engine.v1.RestoreBoxRequest.LabelsEntryR\x06labels\x12-\n" +
+	"\x06limits\x18\t \x01(\v2\x15.atoll.exec.v1.LimitsR\x06limits\x1aA\n" +
+	"\x13RenameContextsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"I\n" +
+	"\x0fPauseBoxRequest\x12\x15\n" +
+	"\x06box_id\x18\x01 \x01(\tR\x05boxId\x12\x1f\n" +
+	"\vsnapshot_id\x18\x02 \x01(\tR\n" +
+	"snapshotId\"\x94\x01\n" +
+	"\x10ResumeBoxRequest\x12\x15\n" +
+	"\x06box_id\x18\x01 \x01(\tR\x05boxId\x12&\n" +
+	"\x0fprepared_box_id\x18\x02 \x01(\tR\rpreparedBoxId\x12A\n" +
+	"\n" +
+	"assignment\x18\x03 \x01(\v2!.atoll.engine.v1.AssignBoxRequestR\n" +
+	"assignment\"\xb7\x01\n" +
+	"\x12RollbackBoxRequest\x12\x15\n" +
+	"\x06box_id\x18\x01 \x01(\tR\x05boxId\x12\x1f\n" +
+	"\vsnapshot_id\x18\x02 \x01(\tR\n" +
+	"snapshotId\x12&\n" +
+	"\x0fprepared_box_id\x18\x03 \x01(\tR\rpreparedBoxId\x12A\n" +
+	"\n" +
+	"assignment\x18\x04 \x01(\v2!.atoll.engine.v1.AssignBoxRequestR\n" +
+	"assignment\"U\n" +
+	"\x12SetDeadlineRequest\x12\x15\n" +
+	"\x06box_id\x18\x01 \x01(\tR\x05boxId\x12(\n" +
+	"\x10deadline_unix_ms\x18\x02 \x01(\x03R\x0edeadlineUnixMs\"\x89\x02\n" +
+	"\x15CreateSnapshotRequest\x12\x15\n" +
+	"\x06box_id\x18\x01 \x01(\tR\x05boxId\x12\x1f\n" +
+	"\vsnapshot_id\x18\x02 \x01(\tR\n" +
+	"snapshotId\x121\n" +
+	"\x04kind\x18\x03 \x01(\x0e2\x1d.atoll.engine.v1.SnapshotKindR\x04kind\x12J\n" +
+	"\x06labels\x18\x04 \x03(\v22.atoll.engine.v1.CreateSnapshotRequest.LabelsEntryR\x06labels\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"2\n" +
+	"\x0fSnapshotRequest\x12\x1f\n" +
+	"\vsnapshot_id\x18\x01 \x01(\tR\n" +
+	"snapshotId\"\x16\n" +
+	"\x14ListSnapshotsRequest\"M\n" +
+	"\x12ListSnapshotsReply\x127\n" +
+	"\tsnapshots\x18\x01 \x03(\v2\x19.atoll.engine.v1.SnapshotR\tsnapshots\"\x15\n" +
+	"\x13DeleteSnapshotReply\"\xe7\x04\n" +
+	"\bSnapshot\x12\x1f\n" +
+	"\vsnapshot_id\x18\x01 \x01(\tR\n" +
+	"snapshotId\x121\n" +
+	"\x04kind\x18\x02 \x01(\x0e2\x1d.atoll.engine.v1.SnapshotKindR\x04kind\x12=\n" +
+	"\x06labels\x18\x03 \x03(\v2%.atoll.engine.v1.Snapshot.LabelsEntryR\x06labels\x12\x15\n" +
+	"\x06box_id\x18\x04 \x01(\tR\x05boxId\x12\x1d\n" +
+	"\n" +
+	"sandbox_id\x18\x05 \x01(\tR\tsandboxId\x12!\n" +
+	"\fimage_digest\x18\x06 \x01(\tR\vimageDigest\x12!\n" +
+	"\fagent_digest\x18\a \x01(\tR\vagentDigest\x12'\n" +
+	"\x0fruntime_version\x18\b \x01(\tR\x0eruntimeVersion\x12\x1d\n" +
+	"\n" +
+	"size_bytes\x18\t \x01(\x04R\tsizeBytes\x12+\n" +
+	"\x12created_at_unix_ms\x18\n" +
+	" \x01(\x03R\x0fcreatedAtUnixMs\x12-\n" +
+	"\x06limits\x18\v \x01(\v2\x15.atoll.exec.v1.LimitsR\x06limits\x122\n" +
+	"\bcontexts\x18\f \x03(\v2\x16.atoll.exec.v1.ContextR\bcontexts\x12\x1a\n" +
+	"\bunusable\x18\r \x01(\tR\bunusable\x12\x1d\n" +
+	"\n" +
+	"stopped_ms\x18\x0e \x01(\rR\tstoppedMs\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x1e\n" +
+	"\bFilePart\x12\x12\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\"n\n" +
+	"\x15ImportSnapshotRequest\x124\n" +
+	"\x05begin\x18\x01 \x01(\v2\x1c.atoll.engine.v1.ImportBeginH\x00R\x05begin\x12\x14\n" +
+	"\x04data\x18\x02 \x01(\fH\x00R\x04dataB\t\n" +
+	"\amessage\"\xce\x01\n" +
+	"\vImportBegin\x12\x1f\n" +
+	"\vsnapshot_id\x18\x01 \x01(\tR\n" +
+	"snapshotId\x12@\n" +
+	"\x06labels\x18\x02 \x03(\v2(.atoll.engine.v1.ImportBegin.LabelsEntryR\x06labels\x12!\n" +
+	"\ftrusted_keys\x18\x03 \x03(\tR\vtrustedKeys\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"[\n" +
@@ -3125,21 +4337,30 @@ const file_atoll_engine_v1_engine_proto_rawDesc = "" +
 	"disk_bytes\x18\b \x01(\x04R\tdiskBytes\x12\x1c\n" +
 	"\tprocesses\x18\t \x01(\rR\tprocesses\x12-\n" +
 	"\x06limits\x18\n" +
-	" \x01(\v2\x15.atoll.exec.v1.LimitsR\x06limits*\x9a\x01\n" +
+	" \x01(\v2\x15.atoll.exec.v1.LimitsR\x06limits*\xf7\x01\n" +
 	"\bBoxState\x12\x19\n" +
 	"\x15BOX_STATE_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12BOX_STATE_CREATING\x10\x01\x12\x13\n" +
 	"\x0fBOX_STATE_READY\x10\x02\x12\x1a\n" +
 	"\x16BOX_STATE_RECONNECTING\x10\x03\x12\x13\n" +
 	"\x0fBOX_STATE_ENDED\x10\x04\x12\x15\n" +
-	"\x11BOX_STATE_DELETED\x10\x05*\xc1\x01\n" +
+	"\x11BOX_STATE_DELETED\x10\x05\x12\x16\n" +
+	"\x12BOX_STATE_PREPARED\x10\x06\x12\x15\n" +
+	"\x11BOX_STATE_PAUSING\x10\a\x12\x14\n" +
+	"\x10BOX_STATE_PAUSED\x10\b\x12\x16\n" +
+	"\x12BOX_STATE_RESUMING\x10\t*\xde\x01\n" +
 	"\fBoxEndReason\x12\x1e\n" +
 	"\x1aBOX_END_REASON_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16BOX_END_REASON_DELETED\x10\x01\x12 \n" +
 	"\x1cBOX_END_REASON_OUT_OF_MEMORY\x10\x02\x12\x19\n" +
 	"\x15BOX_END_REASON_EXITED\x10\x03\x12\x1f\n" +
 	"\x1bBOX_END_REASON_START_FAILED\x10\x04\x12\x17\n" +
-	"\x13BOX_END_REASON_LOST\x10\x052\xcd\x15\n" +
+	"\x13BOX_END_REASON_LOST\x10\x05\x12\x1b\n" +
+	"\x17BOX_END_REASON_DEADLINE\x10\x06*`\n" +
+	"\fSnapshotKind\x12\x1d\n" +
+	"\x19SNAPSHOT_KIND_UNSPECIFIED\x10\x00\x12\x18\n" +
+	"\x14SNAPSHOT_KIND_MEMORY\x10\x01\x12\x17\n" +
+	"\x13SNAPSHOT_KIND_FILES\x10\x022\xaf\x1c\n" +
 	"\x06Engine\x12G\n" +
 	"\aGetInfo\x12\x1f.atoll.engine.v1.GetInfoRequest\x1a\x1b.atoll.engine.v1.EngineInfo\x12C\n" +
 	"\x05Claim\x12\x1d.atoll.engine.v1.ClaimRequest\x1a\x1b.atoll.engine.v1.ClaimReply\x12R\n" +
@@ -3148,7 +4369,20 @@ const file_atoll_engine_v1_engine_proto_rawDesc = "" +
 	"\tCreateBox\x12!.atoll.engine.v1.CreateBoxRequest\x1a\x14.atoll.engine.v1.Box\x12D\n" +
 	"\tAssignBox\x12!.atoll.engine.v1.AssignBoxRequest\x1a\x14.atoll.engine.v1.Box\x12J\n" +
 	"\fUpdateLimits\x12$.atoll.engine.v1.UpdateLimitsRequest\x1a\x14.atoll.engine.v1.Box\x12;\n" +
-	"\x06GetBox\x12\x1b.atoll.engine.v1.BoxRequest\x1a\x14.atoll.engine.v1.Box\x12O\n" +
+	"\x06GetBox\x12\x1b.atoll.engine.v1.BoxRequest\x1a\x14.atoll.engine.v1.Box\x12F\n" +
+	"\n" +
+	"PrepareBox\x12\".atoll.engine.v1.PrepareBoxRequest\x1a\x14.atoll.engine.v1.Box\x12F\n" +
+	"\n" +
+	"RestoreBox\x12\".atoll.engine.v1.RestoreBoxRequest\x1a\x14.atoll.engine.v1.Box\x12B\n" +
+	"\bPauseBox\x12 .atoll.engine.v1.PauseBoxRequest\x1a\x14.atoll.engine.v1.Box\x12D\n" +
+	"\tResumeBox\x12!.atoll.engine.v1.ResumeBoxRequest\x1a\x14.atoll.engine.v1.Box\x12H\n" +
+	"\vRollbackBox\x12#.atoll.engine.v1.RollbackBoxRequest\x1a\x14.atoll.engine.v1.Box\x12H\n" +
+	"\vSetDeadline\x12#.atoll.engine.v1.SetDeadlineRequest\x1a\x14.atoll.engine.v1.Box\x12S\n" +
+	"\x0eCreateSnapshot\x12&.atoll.engine.v1.CreateSnapshotRequest\x1a\x19.atoll.engine.v1.Snapshot\x12[\n" +
+	"\rListSnapshots\x12%.atoll.engine.v1.ListSnapshotsRequest\x1a#.atoll.engine.v1.ListSnapshotsReply\x12X\n" +
+	"\x0eDeleteSnapshot\x12 .atoll.engine.v1.SnapshotRequest\x1a$.atoll.engine.v1.DeleteSnapshotReply\x12O\n" +
+	"\x0eExportSnapshot\x12 .atoll.engine.v1.SnapshotRequest\x1a\x19.atoll.engine.v1.FilePart0\x01\x12U\n" +
+	"\x0eImportSnapshot\x12&.atoll.engine.v1.ImportSnapshotRequest\x1a\x19.atoll.engine.v1.Snapshot(\x01\x12O\n" +
 	"\tListBoxes\x12!.atoll.engine.v1.ListBoxesRequest\x1a\x1f.atoll.engine.v1.ListBoxesReply\x12I\n" +
 	"\tDeleteBox\x12\x1b.atoll.engine.v1.BoxRequest\x1a\x1f.atoll.engine.v1.DeleteBoxReply\x12H\n" +
 	"\n" +
@@ -3196,200 +4430,261 @@ func file_atoll_engine_v1_engine_proto_rawDescGZIP() []byte {
 	return file_atoll_engine_v1_engine_proto_rawDescData
 }
 
-var file_atoll_engine_v1_engine_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_atoll_engine_v1_engine_proto_msgTypes = make([]protoimpl.MessageInfo, 54)
+var file_atoll_engine_v1_engine_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_atoll_engine_v1_engine_proto_msgTypes = make([]protoimpl.MessageInfo, 74)
 var file_atoll_engine_v1_engine_proto_goTypes = []any{
 	(BoxState)(0),                          // 0: atoll.engine.v1.BoxState
 	(BoxEndReason)(0),                      // 1: atoll.engine.v1.BoxEndReason
-	(*GetInfoRequest)(nil),                 // 2: atoll.engine.v1.GetInfoRequest
-	(*EngineInfo)(nil),                     // 3: atoll.engine.v1.EngineInfo
-	(*ClaimRequest)(nil),                   // 4: atoll.engine.v1.ClaimRequest
-	(*ClaimReply)(nil),                     // 5: atoll.engine.v1.ClaimReply
-	(*ListImagesRequest)(nil),              // 6: atoll.engine.v1.ListImagesRequest
-	(*ListImagesReply)(nil),                // 7: atoll.engine.v1.ListImagesReply
-	(*Image)(nil),                          // 8: atoll.engine.v1.Image
-	(*BoxSpec)(nil),                        // 9: atoll.engine.v1.BoxSpec
-	(*CreateBoxRequest)(nil),               // 10: atoll.engine.v1.CreateBoxRequest
-	(*AssignBoxRequest)(nil),               // 11: atoll.engine.v1.AssignBoxRequest
-	(*UpdateLimitsRequest)(nil),            // 12: atoll.engine.v1.UpdateLimitsRequest
-	(*BoxRequest)(nil),                     // 13: atoll.engine.v1.BoxRequest
-	(*ListBoxesRequest)(nil),               // 14: atoll.engine.v1.ListBoxesRequest
-	(*ListBoxesReply)(nil),                 // 15: atoll.engine.v1.ListBoxesReply
-	(*DeleteBoxReply)(nil),                 // 16: atoll.engine.v1.DeleteBoxReply
-	(*WatchBoxesRequest)(nil),              // 17: atoll.engine.v1.WatchBoxesRequest
-	(*Box)(nil),                            // 18: atoll.engine.v1.Box
-	(*OpenContextRequest)(nil),             // 19: atoll.engine.v1.OpenContextRequest
-	(*ContextRequest)(nil),                 // 20: atoll.engine.v1.ContextRequest
-	(*CloseContextReply)(nil),              // 21: atoll.engine.v1.CloseContextReply
-	(*ListContextsReply)(nil),              // 22: atoll.engine.v1.ListContextsReply
-	(*ExecuteRequest)(nil),                 // 23: atoll.engine.v1.ExecuteRequest
-	(*AttachRequest)(nil),                  // 24: atoll.engine.v1.AttachRequest
-	(*InterruptRequest)(nil),               // 25: atoll.engine.v1.InterruptRequest
-	(*InterruptReply)(nil),                 // 26: atoll.engine.v1.InterruptReply
-	(*ListExecutionsRequest)(nil),          // 27: atoll.engine.v1.ListExecutionsRequest
-	(*ListExecutionsReply)(nil),            // 28: atoll.engine.v1.ListExecutionsReply
-	(*ExecutionRecord)(nil),                // 29: atoll.engine.v1.ExecutionRecord
-	(*ReadOutputRequest)(nil),              // 30: atoll.engine.v1.ReadOutputRequest
-	(*OutputPiece)(nil),                    // 31: atoll.engine.v1.OutputPiece
-	(*ForgetExecutionsRequest)(nil),        // 32: atoll.engine.v1.ForgetExecutionsRequest
-	(*ForgetExecutionsReply)(nil),          // 33: atoll.engine.v1.ForgetExecutionsReply
-	(*StartProcessRequest)(nil),            // 34: atoll.engine.v1.StartProcessRequest
-	(*ProcessRequest)(nil),                 // 35: atoll.engine.v1.ProcessRequest
-	(*ListProcessesRequest)(nil),           // 36: atoll.engine.v1.ListProcessesRequest
-	(*ListProcessesReply)(nil),             // 37: atoll.engine.v1.ListProcessesReply
-	(*NodeProcess)(nil),                    // 38: atoll.engine.v1.NodeProcess
-	(*WriteInputRequest)(nil),              // 39: atoll.engine.v1.WriteInputRequest
-	(*SignalProcessRequest)(nil),           // 40: atoll.engine.v1.SignalProcessRequest
-	(*SignalProcessReply)(nil),             // 41: atoll.engine.v1.SignalProcessReply
-	(*ResizeTerminalRequest)(nil),          // 42: atoll.engine.v1.ResizeTerminalRequest
-	(*ResizeTerminalReply)(nil),            // 43: atoll.engine.v1.ResizeTerminalReply
-	(*FileCall)(nil),                       // 44: atoll.engine.v1.FileCall
-	(*ReadFileCall)(nil),                   // 45: atoll.engine.v1.ReadFileCall
-	(*WriteFileCall)(nil),                  // 46: atoll.engine.v1.WriteFileCall
-	(*WatchFilesCall)(nil),                 // 47: atoll.engine.v1.WatchFilesCall
-	(*TunnelCall)(nil),                     // 48: atoll.engine.v1.TunnelCall
-	(*SampleUsageRequest)(nil),             // 49: atoll.engine.v1.SampleUsageRequest
-	(*SampleUsageReply)(nil),               // 50: atoll.engine.v1.SampleUsageReply
-	(*BoxUsage)(nil),                       // 51: atoll.engine.v1.BoxUsage
-	nil,                                    // 52: atoll.engine.v1.BoxSpec.LabelsEntry
-	nil,                                    // 53: atoll.engine.v1.AssignBoxRequest.EnvEntry
-	nil,                                    // 54: atoll.engine.v1.AssignBoxRequest.LabelsEntry
-	nil,                                    // 55: atoll.engine.v1.Box.LabelsEntry
-	(*execv1.Limits)(nil),                  // 56: atoll.exec.v1.Limits
-	(*execv1.ContextSpec)(nil),             // 57: atoll.exec.v1.ContextSpec
-	(*execv1.Context)(nil),                 // 58: atoll.exec.v1.Context
-	(*execv1.ExecutionSpec)(nil),           // 59: atoll.exec.v1.ExecutionSpec
-	(*execv1.Finished)(nil),                // 60: atoll.exec.v1.Finished
-	(execv1.Stream)(0),                     // 61: atoll.exec.v1.Stream
-	(*execv1.ProcessSpec)(nil),             // 62: atoll.exec.v1.ProcessSpec
-	(*execv1.Process)(nil),                 // 63: atoll.exec.v1.Process
-	(*execv1.WriteInputRequest)(nil),       // 64: atoll.exec.v1.WriteInputRequest
-	(*execv1.SignalRequest)(nil),           // 65: atoll.exec.v1.SignalRequest
-	(*execv1.ResizeRequest)(nil),           // 66: atoll.exec.v1.ResizeRequest
-	(*filev1.FileRequest)(nil),             // 67: atoll.file.v1.FileRequest
-	(*filev1.ReadFileRequest)(nil),         // 68: atoll.file.v1.ReadFileRequest
-	(*filev1.WriteFileRequest)(nil),        // 69: atoll.file.v1.WriteFileRequest
-	(*filev1.WatchFilesRequest)(nil),       // 70: atoll.file.v1.WatchFilesRequest
-	(*execv1.TunnelMessage)(nil),           // 71: atoll.exec.v1.TunnelMessage
-	(*execv1.ExecutionEvent)(nil),          // 72: atoll.exec.v1.ExecutionEvent
-	(*execv1.WriteInputReply)(nil),         // 73: atoll.exec.v1.WriteInputReply
-	(*execv1.ListGuestProcessesReply)(nil), // 74: atoll.exec.v1.ListGuestProcessesReply
-	(*filev1.FileReply)(nil),               // 75: atoll.file.v1.FileReply
-	(*filev1.FilePiece)(nil),               // 76: atoll.file.v1.FilePiece
-	(*filev1.WriteFileReply)(nil),          // 77: atoll.file.v1.WriteFileReply
-	(*filev1.FileEvent)(nil),               // 78: atoll.file.v1.FileEvent
-	(*execv1.ListPortsReply)(nil),          // 79: atoll.exec.v1.ListPortsReply
+	(SnapshotKind)(0),                      // 2: atoll.engine.v1.SnapshotKind
+	(*GetInfoRequest)(nil),                 // 3: atoll.engine.v1.GetInfoRequest
+	(*EngineInfo)(nil),                     // 4: atoll.engine.v1.EngineInfo
+	(*ClaimRequest)(nil),                   // 5: atoll.engine.v1.ClaimRequest
+	(*ClaimReply)(nil),                     // 6: atoll.engine.v1.ClaimReply
+	(*ListImagesRequest)(nil),              // 7: atoll.engine.v1.ListImagesRequest
+	(*ListImagesReply)(nil),                // 8: atoll.engine.v1.ListImagesReply
+	(*Image)(nil),                          // 9: atoll.engine.v1.Image
+	(*BoxSpec)(nil),                        // 10: atoll.engine.v1.BoxSpec
+	(*CreateBoxRequest)(nil),               // 11: atoll.engine.v1.CreateBoxRequest
+	(*AssignBoxRequest)(nil),               // 12: atoll.engine.v1.AssignBoxRequest
+	(*UpdateLimitsRequest)(nil),            // 13: atoll.engine.v1.UpdateLimitsRequest
+	(*BoxRequest)(nil),                     // 14: atoll.engine.v1.BoxRequest
+	(*ListBoxesRequest)(nil),               // 15: atoll.engine.v1.ListBoxesRequest
+	(*ListBoxesReply)(nil),                 // 16: atoll.engine.v1.ListBoxesReply
+	(*DeleteBoxReply)(nil),                 // 17: atoll.engine.v1.DeleteBoxReply
+	(*WatchBoxesRequest)(nil),              // 18: atoll.engine.v1.WatchBoxesRequest
+	(*Box)(nil),                            // 19: atoll.engine.v1.Box
+	(*PrepareBoxRequest)(nil),              // 20: atoll.engine.v1.PrepareBoxRequest
+	(*RestoreBoxRequest)(nil),              // 21: atoll.engine.v1.RestoreBoxRequest
+	(*PauseBoxRequest)(nil),                // 22: atoll.engine.v1.PauseBoxRequest
+	(*ResumeBoxRequest)(nil),               // 23: atoll.engine.v1.ResumeBoxRequest
+	(*RollbackBoxRequest)(nil),             // 24: atoll.engine.v1.RollbackBoxRequest
+	(*SetDeadlineRequest)(nil),             // 25: atoll.engine.v1.SetDeadlineRequest
+	(*CreateSnapshotRequest)(nil),          // 26: atoll.engine.v1.CreateSnapshotRequest
+	(*SnapshotRequest)(nil),                // 27: atoll.engine.v1.SnapshotRequest
+	(*ListSnapshotsRequest)(nil),           // 28: atoll.engine.v1.ListSnapshotsRequest
+	(*ListSnapshotsReply)(nil),             // 29: atoll.engine.v1.ListSnapshotsReply
+	(*DeleteSnapshotReply)(nil),            // 30: atoll.engine.v1.DeleteSnapshotReply
+	(*Snapshot)(nil),                       // 31: atoll.engine.v1.Snapshot
+	(*FilePart)(nil),                       // 32: atoll.engine.v1.FilePart
+	(*ImportSnapshotRequest)(nil),          // 33: atoll.engine.v1.ImportSnapshotRequest
+	(*ImportBegin)(nil),                    // 34: atoll.engine.v1.ImportBegin
+	(*OpenContextRequest)(nil),             // 35: atoll.engine.v1.OpenContextRequest
+	(*ContextRequest)(nil),                 // 36: atoll.engine.v1.ContextRequest
+	(*CloseContextReply)(nil),              // 37: atoll.engine.v1.CloseContextReply
+	(*ListContextsReply)(nil),              // 38: atoll.engine.v1.ListContextsReply
+	(*ExecuteRequest)(nil),                 // 39: atoll.engine.v1.ExecuteRequest
+	(*AttachRequest)(nil),                  // 40: atoll.engine.v1.AttachRequest
+	(*InterruptRequest)(nil),               // 41: atoll.engine.v1.InterruptRequest
+	(*InterruptReply)(nil),                 // 42: atoll.engine.v1.InterruptReply
+	(*ListExecutionsRequest)(nil),          // 43: atoll.engine.v1.ListExecutionsRequest
+	(*ListExecutionsReply)(nil),            // 44: atoll.engine.v1.ListExecutionsReply
+	(*ExecutionRecord)(nil),                // 45: atoll.engine.v1.ExecutionRecord
+	(*ReadOutputRequest)(nil),              // 46: atoll.engine.v1.ReadOutputRequest
+	(*OutputPiece)(nil),                    // 47: atoll.engine.v1.OutputPiece
+	(*ForgetExecutionsRequest)(nil),        // 48: atoll.engine.v1.ForgetExecutionsRequest
+	(*ForgetExecutionsReply)(nil),          // 49: atoll.engine.v1.ForgetExecutionsReply
+	(*StartProcessRequest)(nil),            // 50: atoll.engine.v1.StartProcessRequest
+	(*ProcessRequest)(nil),                 // 51: atoll.engine.v1.ProcessRequest
+	(*ListProcessesRequest)(nil),           // 52: atoll.engine.v1.ListProcessesRequest
+	(*ListProcessesReply)(nil),             // 53: atoll.engine.v1.ListProcessesReply
+	(*NodeProcess)(nil),                    // 54: atoll.engine.v1.NodeProcess
+	(*WriteInputRequest)(nil),              // 55: atoll.engine.v1.WriteInputRequest
+	(*SignalProcessRequest)(nil),           // 56: atoll.engine.v1.SignalProcessRequest
+	(*SignalProcessReply)(nil),             // 57: atoll.engine.v1.SignalProcessReply
+	(*ResizeTerminalRequest)(nil),          // 58: atoll.engine.v1.ResizeTerminalRequest
+	(*ResizeTerminalReply)(nil),            // 59: atoll.engine.v1.ResizeTerminalReply
+	(*FileCall)(nil),                       // 60: atoll.engine.v1.FileCall
+	(*ReadFileCall)(nil),                   // 61: atoll.engine.v1.ReadFileCall
+	(*WriteFileCall)(nil),                  // 62: atoll.engine.v1.WriteFileCall
+	(*WatchFilesCall)(nil),                 // 63: atoll.engine.v1.WatchFilesCall
+	(*TunnelCall)(nil),                     // 64: atoll.engine.v1.TunnelCall
+	(*SampleUsageRequest)(nil),             // 65: atoll.engine.v1.SampleUsageRequest
+	(*SampleUsageReply)(nil),               // 66: atoll.engine.v1.SampleUsageReply
+	(*BoxUsage)(nil),                       // 67: atoll.engine.v1.BoxUsage
+	nil,                                    // 68: atoll.engine.v1.BoxSpec.LabelsEntry
+	nil,                                    // 69: atoll.engine.v1.AssignBoxRequest.EnvEntry
+	nil,                                    // 70: atoll.engine.v1.AssignBoxRequest.LabelsEntry
+	nil,                                    // 71: atoll.engine.v1.Box.LabelsEntry
+	nil,                                    // 72: atoll.engine.v1.RestoreBoxRequest.RenameContextsEntry
+	nil,                                    // 73: atoll.engine.v1.RestoreBoxRequest.LabelsEntry
+	nil,                                    // 74: atoll.engine.v1.CreateSnapshotRequest.LabelsEntry
+	nil,                                    // 75: atoll.engine.v1.Snapshot.LabelsEntry
+	nil,                                    // 76: atoll.engine.v1.ImportBegin.LabelsEntry
+	(*execv1.Limits)(nil),                  // 77: atoll.exec.v1.Limits
+	(*execv1.ContextSpec)(nil),             // 78: atoll.exec.v1.ContextSpec
+	(*execv1.Context)(nil),                 // 79: atoll.exec.v1.Context
+	(*execv1.ExecutionSpec)(nil),           // 80: atoll.exec.v1.ExecutionSpec
+	(*execv1.Finished)(nil),                // 81: atoll.exec.v1.Finished
+	(execv1.Stream)(0),                     // 82: atoll.exec.v1.Stream
+	(*execv1.ProcessSpec)(nil),             // 83: atoll.exec.v1.ProcessSpec
+	(*execv1.Process)(nil),                 // 84: atoll.exec.v1.Process
+	(*execv1.WriteInputRequest)(nil),       // 85: atoll.exec.v1.WriteInputRequest
+	(*execv1.SignalRequest)(nil),           // 86: atoll.exec.v1.SignalRequest
+	(*execv1.ResizeRequest)(nil),           // 87: atoll.exec.v1.ResizeRequest
+	(*filev1.FileRequest)(nil),             // 88: atoll.file.v1.FileRequest
+	(*filev1.ReadFileRequest)(nil),         // 89: atoll.file.v1.ReadFileRequest
+	(*filev1.WriteFileRequest)(nil),        // 90: atoll.file.v1.WriteFileRequest
+	(*filev1.WatchFilesRequest)(nil),       // 91: atoll.file.v1.WatchFilesRequest
+	(*execv1.TunnelMessage)(nil),           // 92: atoll.exec.v1.TunnelMessage
+	(*execv1.ExecutionEvent)(nil),          // 93: atoll.exec.v1.ExecutionEvent
+	(*execv1.WriteInputReply)(nil),         // 94: atoll.exec.v1.WriteInputReply
+	(*execv1.ListGuestProcessesReply)(nil), // 95: atoll.exec.v1.ListGuestProcessesReply
+	(*filev1.FileReply)(nil),               // 96: atoll.file.v1.FileReply
+	(*filev1.FilePiece)(nil),               // 97: atoll.file.v1.FilePiece
+	(*filev1.WriteFileReply)(nil),          // 98: atoll.file.v1.WriteFileReply
+	(*filev1.FileEvent)(nil),               // 99: atoll.file.v1.FileEvent
+	(*execv1.ListPortsReply)(nil),          // 100: atoll.exec.v1.ListPortsReply
 }
 var file_atoll_engine_v1_engine_proto_depIdxs = []int32{
-	8,  // 0: atoll.engine.v1.ListImagesReply.images:type_name -> atoll.engine.v1.Image
-	56, // 1: atoll.engine.v1.BoxSpec.limits:type_name -> atoll.exec.v1.Limits
-	57, // 2: atoll.engine.v1.BoxSpec.warm_contexts:type_name -> atoll.exec.v1.ContextSpec
-	52, // 3: atoll.engine.v1.BoxSpec.labels:type_name -> atoll.engine.v1.BoxSpec.LabelsEntry
-	9,  // 4: atoll.engine.v1.CreateBoxRequest.spec:type_name -> atoll.engine.v1.BoxSpec
-	53, // 5: atoll.engine.v1.AssignBoxRequest.env:type_name -> atoll.engine.v1.AssignBoxRequest.EnvEntry
-	56, // 6: atoll.engine.v1.AssignBoxRequest.limits:type_name -> atoll.exec.v1.Limits
-	54, // 7: atoll.engine.v1.AssignBoxRequest.labels:type_name -> atoll.engine.v1.AssignBoxRequest.LabelsEntry
-	56, // 8: atoll.engine.v1.UpdateLimitsRequest.limits:type_name -> atoll.exec.v1.Limits
-	18, // 9: atoll.engine.v1.ListBoxesReply.boxes:type_name -> atoll.engine.v1.Box
-	9,  // 10: atoll.engine.v1.Box.spec:type_name -> atoll.engine.v1.BoxSpec
-	0,  // 11: atoll.engine.v1.Box.state:type_name -> atoll.engine.v1.BoxState
-	55, // 12: atoll.engine.v1.Box.labels:type_name -> atoll.engine.v1.Box.LabelsEntry
-	1,  // 13: atoll.engine.v1.Box.end_reason:type_name -> atoll.engine.v1.BoxEndReason
-	56, // 14: atoll.engine.v1.Box.limits:type_name -> atoll.exec.v1.Limits
-	57, // 15: atoll.engine.v1.OpenContextRequest.spec:type_name -> atoll.exec.v1.ContextSpec
-	58, // 16: atoll.engine.v1.ListContextsReply.contexts:type_name -> atoll.exec.v1.Context
-	59, // 17: atoll.engine.v1.ExecuteRequest.spec:type_name -> atoll.exec.v1.ExecutionSpec
-	29, // 18: atoll.engine.v1.ListExecutionsReply.executions:type_name -> atoll.engine.v1.ExecutionRecord
-	60, // 19: atoll.engine.v1.ExecutionRecord.finished:type_name -> atoll.exec.v1.Finished
-	61, // 20: atoll.engine.v1.ReadOutputRequest.stream:type_name -> atoll.exec.v1.Stream
-	62, // 21: atoll.engine.v1.StartProcessRequest.spec:type_name -> atoll.exec.v1.ProcessSpec
-	38, // 22: atoll.engine.v1.ListProcessesReply.processes:type_name -> atoll.engine.v1.NodeProcess
-	63, // 23: atoll.engine.v1.NodeProcess.process:type_name -> atoll.exec.v1.Process
-	64, // 24: atoll.engine.v1.WriteInputRequest.input:type_name -> atoll.exec.v1.WriteInputRequest
-	65, // 25: atoll.engine.v1.SignalProcessRequest.signal:type_name -> atoll.exec.v1.SignalRequest
-	66, // 26: atoll.engine.v1.ResizeTerminalRequest.resize:type_name -> atoll.exec.v1.ResizeRequest
-	67, // 27: atoll.engine.v1.FileCall.request:type_name -> atoll.file.v1.FileRequest
-	68, // 28: atoll.engine.v1.ReadFileCall.request:type_name -> atoll.file.v1.ReadFileRequest
-	69, // 29: atoll.engine.v1.WriteFileCall.request:type_name -> atoll.file.v1.WriteFileRequest
-	70, // 30: atoll.engine.v1.WatchFilesCall.request:type_name -> atoll.file.v1.WatchFilesRequest
-	71, // 31: atoll.engine.v1.TunnelCall.message:type_name -> atoll.exec.v1.TunnelMessage
-	51, // 32: atoll.engine.v1.SampleUsageReply.boxes:type_name -> atoll.engine.v1.BoxUsage
-	56, // 33: atoll.engine.v1.BoxUsage.limits:type_name -> atoll.exec.v1.Limits
-	2,  // 34: atoll.engine.v1.Engine.GetInfo:input_type -> atoll.engine.v1.GetInfoRequest
-	4,  // 35: atoll.engine.v1.Engine.Claim:input_type -> atoll.engine.v1.ClaimRequest
-	6,  // 36: atoll.engine.v1.Engine.ListImages:input_type -> atoll.engine.v1.ListImagesRequest
-	10, // 37: atoll.engine.v1.Engine.CreateBox:input_type -> atoll.engine.v1.CreateBoxRequest
-	11, // 38: atoll.engine.v1.Engine.AssignBox:input_type -> atoll.engine.v1.AssignBoxRequest
-	12, // 39: atoll.engine.v1.Engine.UpdateLimits:input_type -> atoll.engine.v1.UpdateLimitsRequest
-	13, // 40: atoll.engine.v1.Engine.GetBox:input_type -> atoll.engine.v1.BoxRequest
-	14, // 41: atoll.engine.v1.Engine.ListBoxes:input_type -> atoll.engine.v1.ListBoxesRequest
-	13, // 42: atoll.engine.v1.Engine.DeleteBox:input_type -> atoll.engine.v1.BoxRequest
-	17, // 43: atoll.engine.v1.Engine.WatchBoxes:input_type -> atoll.engine.v1.WatchBoxesRequest
-	19, // 44: atoll.engine.v1.Engine.OpenContext:input_type -> atoll.engine.v1.OpenContextRequest
-	20, // 45: atoll.engine.v1.Engine.RestartContext:input_type -> atoll.engine.v1.ContextRequest
-	20, // 46: atoll.engine.v1.Engine.CloseContext:input_type -> atoll.engine.v1.ContextRequest
-	13, // 47: atoll.engine.v1.Engine.ListContexts:input_type -> atoll.engine.v1.BoxRequest
-	23, // 48: atoll.engine.v1.Engine.Execute:input_type -> atoll.engine.v1.ExecuteRequest
-	24, // 49: atoll.engine.v1.Engine.Attach:input_type -> atoll.engine.v1.AttachRequest
-	25, // 50: atoll.engine.v1.Engine.Interrupt:input_type -> atoll.engine.v1.InterruptRequest
-	27, // 51: atoll.engine.v1.Engine.ListExecutions:input_type -> atoll.engine.v1.ListExecutionsRequest
-	30, // 52: atoll.engine.v1.Engine.ReadOutput:input_type -> atoll.engine.v1.ReadOutputRequest
-	32, // 53: atoll.engine.v1.Engine.ForgetExecutions:input_type -> atoll.engine.v1.ForgetExecutionsRequest
-	34, // 54: atoll.engine.v1.Engine.StartProcess:input_type -> atoll.engine.v1.StartProcessRequest
-	35, // 55: atoll.engine.v1.Engine.GetProcess:input_type -> atoll.engine.v1.ProcessRequest
-	36, // 56: atoll.engine.v1.Engine.ListProcesses:input_type -> atoll.engine.v1.ListProcessesRequest
-	35, // 57: atoll.engine.v1.Engine.WaitProcess:input_type -> atoll.engine.v1.ProcessRequest
-	39, // 58: atoll.engine.v1.Engine.WriteInput:input_type -> atoll.engine.v1.WriteInputRequest
-	40, // 59: atoll.engine.v1.Engine.SignalProcess:input_type -> atoll.engine.v1.SignalProcessRequest
-	42, // 60: atoll.engine.v1.Engine.ResizeTerminal:input_type -> atoll.engine.v1.ResizeTerminalRequest
-	13, // 61: atoll.engine.v1.Engine.ListGuestProcesses:input_type -> atoll.engine.v1.BoxRequest
-	44, // 62: atoll.engine.v1.Engine.File:input_type -> atoll.engine.v1.FileCall
-	45, // 63: atoll.engine.v1.Engine.ReadFile:input_type -> atoll.engine.v1.ReadFileCall
-	46, // 64: atoll.engine.v1.Engine.WriteFile:input_type -> atoll.engine.v1.WriteFileCall
-	47, // 65: atoll.engine.v1.Engine.WatchFiles:input_type -> atoll.engine.v1.WatchFilesCall
-	13, // 66: atoll.engine.v1.Engine.ListPorts:input_type -> atoll.engine.v1.BoxRequest
-	48, // 67: atoll.engine.v1.Engine.Tunnel:input_type -> atoll.engine.v1.TunnelCall
-	49, // 68: atoll.engine.v1.Engine.SampleUsage:input_type -> atoll.engine.v1.SampleUsageRequest
-	3,  // 69: atoll.engine.v1.Engine.GetInfo:output_type -> atoll.engine.v1.EngineInfo
-	5,  // 70: atoll.engine.v1.Engine.Claim:output_type -> atoll.engine.v1.ClaimReply
-	7,  // 71: atoll.engine.v1.Engine.ListImages:output_type -> atoll.engine.v1.ListImagesReply
-	18, // 72: atoll.engine.v1.Engine.CreateBox:output_type -> atoll.engine.v1.Box
-	18, // 73: atoll.engine.v1.Engine.AssignBox:output_type -> atoll.engine.v1.Box
-	18, // 74: atoll.engine.v1.Engine.UpdateLimits:output_type -> atoll.engine.v1.Box
-	18, // 75: atoll.engine.v1.Engine.GetBox:output_type -> atoll.engine.v1.Box
-	15, // 76: atoll.engine.v1.Engine.ListBoxes:output_type -> atoll.engine.v1.ListBoxesReply
-	16, // 77: atoll.engine.v1.Engine.DeleteBox:output_type -> atoll.engine.v1.DeleteBoxReply
-	18, // 78: atoll.engine.v1.Engine.WatchBoxes:output_type -> atoll.engine.v1.Box
-	58, // 79: atoll.engine.v1.Engine.OpenContext:output_type -> atoll.exec.v1.Context
-	58, // 80: atoll.engine.v1.Engine.RestartContext:output_type -> atoll.exec.v1.Context
-	21, // 81: atoll.engine.v1.Engine.CloseContext:output_type -> atoll.engine.v1.CloseContextReply
-	22, // 82: atoll.engine.v1.Engine.ListContexts:output_type -> atoll.engine.v1.ListContextsReply
-	72, // 83: atoll.engine.v1.Engine.Execute:output_type -> atoll.exec.v1.ExecutionEvent
-	72, // 84: atoll.engine.v1.Engine.Attach:output_type -> atoll.exec.v1.ExecutionEvent
-	26, // 85: atoll.engine.v1.Engine.Interrupt:output_type -> atoll.engine.v1.InterruptReply
-	28, // 86: atoll.engine.v1.Engine.ListExecutions:output_type -> atoll.engine.v1.ListExecutionsReply
-	31, // 87: atoll.engine.v1.Engine.ReadOutput:output_type -> atoll.engine.v1.OutputPiece
-	33, // 88: atoll.engine.v1.Engine.ForgetExecutions:output_type -> atoll.engine.v1.ForgetExecutionsReply
-	63, // 89: atoll.engine.v1.Engine.StartProcess:output_type -> atoll.exec.v1.Process
-	63, // 90: atoll.engine.v1.Engine.GetProcess:output_type -> atoll.exec.v1.Process
-	37, // 91: atoll.engine.v1.Engine.ListProcesses:output_type -> atoll.engine.v1.ListProcessesReply
-	63, // 92: atoll.engine.v1.Engine.WaitProcess:output_type -> atoll.exec.v1.Process
-	73, // 93: atoll.engine.v1.Engine.WriteInput:output_type -> atoll.exec.v1.WriteInputReply
-	41, // 94: atoll.engine.v1.Engine.SignalProcess:output_type -> atoll.engine.v1.SignalProcessReply
-	43, // 95: atoll.engine.v1.Engine.ResizeTerminal:output_type -> atoll.engine.v1.ResizeTerminalReply
-	74, // 96: atoll.engine.v1.Engine.ListGuestProcesses:output_type -> atoll.exec.v1.ListGuestProcessesReply
-	75, // 97: atoll.engine.v1.Engine.File:output_type -> atoll.file.v1.FileReply
-	76, // 98: atoll.engine.v1.Engine.ReadFile:output_type -> atoll.file.v1.FilePiece
-	77, // 99: atoll.engine.v1.Engine.WriteFile:output_type -> atoll.file.v1.WriteFileReply
-	78, // 100: atoll.engine.v1.Engine.WatchFiles:output_type -> atoll.file.v1.FileEvent
-	79, // 101: atoll.engine.v1.Engine.ListPorts:output_type -> atoll.exec.v1.ListPortsReply
-	71, // 102: atoll.engine.v1.Engine.Tunnel:output_type -> atoll.exec.v1.TunnelMessage
-	50, // 103: atoll.engine.v1.Engine.SampleUsage:output_type -> atoll.engine.v1.SampleUsageReply
-	69, // [69:104] is the sub-list for method output_type
-	34, // [34:69] is the sub-list for method input_type
-	34, // [34:34] is the sub-list for extension type_name
-	34, // [34:34] is the sub-list for extension extendee
-	0,  // [0:34] is the sub-list for field type_name
+	9,   // 0: atoll.engine.v1.ListImagesReply.images:type_name -> atoll.engine.v1.Image
+	77,  // 1: atoll.engine.v1.BoxSpec.limits:type_name -> atoll.exec.v1.Limits
+	78,  // 2: atoll.engine.v1.BoxSpec.warm_contexts:type_name -> atoll.exec.v1.ContextSpec
+	68,  // 3: atoll.engine.v1.BoxSpec.labels:type_name -> atoll.engine.v1.BoxSpec.LabelsEntry
+	10,  // 4: atoll.engine.v1.CreateBoxRequest.spec:type_name -> atoll.engine.v1.BoxSpec
+	69,  // 5: atoll.engine.v1.AssignBoxRequest.env:type_name -> atoll.engine.v1.AssignBoxRequest.EnvEntry
+	77,  // 6: atoll.engine.v1.AssignBoxRequest.limits:type_name -> atoll.exec.v1.Limits
+	70,  // 7: atoll.engine.v1.AssignBoxRequest.labels:type_name -> atoll.engine.v1.AssignBoxRequest.LabelsEntry
+	77,  // 8: atoll.engine.v1.UpdateLimitsRequest.limits:type_name -> atoll.exec.v1.Limits
+	19,  // 9: atoll.engine.v1.ListBoxesReply.boxes:type_name -> atoll.engine.v1.Box
+	10,  // 10: atoll.engine.v1.Box.spec:type_name -> atoll.engine.v1.BoxSpec
+	0,   // 11: atoll.engine.v1.Box.state:type_name -> atoll.engine.v1.BoxState
+	71,  // 12: atoll.engine.v1.Box.labels:type_name -> atoll.engine.v1.Box.LabelsEntry
+	1,   // 13: atoll.engine.v1.Box.end_reason:type_name -> atoll.engine.v1.BoxEndReason
+	77,  // 14: atoll.engine.v1.Box.limits:type_name -> atoll.exec.v1.Limits
+	79,  // 15: atoll.engine.v1.Box.contexts:type_name -> atoll.exec.v1.Context
+	10,  // 16: atoll.engine.v1.PrepareBoxRequest.spec:type_name -> atoll.engine.v1.BoxSpec
+	12,  // 17: atoll.engine.v1.RestoreBoxRequest.assignment:type_name -> atoll.engine.v1.AssignBoxRequest
+	72,  // 18: atoll.engine.v1.RestoreBoxRequest.rename_contexts:type_name -> atoll.engine.v1.RestoreBoxRequest.RenameContextsEntry
+	78,  // 19: atoll.engine.v1.RestoreBoxRequest.warm_contexts:type_name -> atoll.exec.v1.ContextSpec
+	73,  // 20: atoll.engine.v1.RestoreBoxRequest.labels:type_name -> atoll.engine.v1.RestoreBoxRequest.LabelsEntry
+	77,  // 21: atoll.engine.v1.RestoreBoxRequest.limits:type_name -> atoll.exec.v1.Limits
+	12,  // 22: atoll.engine.v1.ResumeBoxRequest.assignment:type_name -> atoll.engine.v1.AssignBoxRequest
+	12,  // 23: atoll.engine.v1.RollbackBoxRequest.assignment:type_name -> atoll.engine.v1.AssignBoxRequest
+	2,   // 24: atoll.engine.v1.CreateSnapshotRequest.kind:type_name -> atoll.engine.v1.SnapshotKind
+	74,  // 25: atoll.engine.v1.CreateSnapshotRequest.labels:type_name -> atoll.engine.v1.CreateSnapshotRequest.LabelsEntry
+	31,  // 26: atoll.engine.v1.ListSnapshotsReply.snapshots:type_name -> atoll.engine.v1.Snapshot
+	2,   // 27: atoll.engine.v1.Snapshot.kind:type_name -> atoll.engine.v1.SnapshotKind
+	75,  // 28: atoll.engine.v1.Snapshot.labels:type_name -> atoll.engine.v1.Snapshot.LabelsEntry
+	77,  // 29: atoll.engine.v1.Snapshot.limits:type_name -> atoll.exec.v1.Limits
+	79,  // 30: atoll.engine.v1.Snapshot.contexts:type_name -> atoll.exec.v1.Context
+	34,  // 31: atoll.engine.v1.ImportSnapshotRequest.begin:type_name -> atoll.engine.v1.ImportBegin
+	76,  // 32: atoll.engine.v1.ImportBegin.labels:type_name -> atoll.engine.v1.ImportBegin.LabelsEntry
+	78,  // 33: atoll.engine.v1.OpenContextRequest.spec:type_name -> atoll.exec.v1.ContextSpec
+	79,  // 34: atoll.engine.v1.ListContextsReply.contexts:type_name -> atoll.exec.v1.Context
+	80,  // 35: atoll.engine.v1.ExecuteRequest.spec:type_name -> atoll.exec.v1.ExecutionSpec
+	45,  // 36: atoll.engine.v1.ListExecutionsReply.executions:type_name -> atoll.engine.v1.ExecutionRecord
+	81,  // 37: atoll.engine.v1.ExecutionRecord.finished:type_name -> atoll.exec.v1.Finished
+	82,  // 38: atoll.engine.v1.ReadOutputRequest.stream:type_name -> atoll.exec.v1.Stream
+	83,  // 39: atoll.engine.v1.StartProcessRequest.spec:type_name -> atoll.exec.v1.ProcessSpec
+	54,  // 40: atoll.engine.v1.ListProcessesReply.processes:type_name -> atoll.engine.v1.NodeProcess
+	84,  // 41: atoll.engine.v1.NodeProcess.process:type_name -> atoll.exec.v1.Process
+	85,  // 42: atoll.engine.v1.WriteInputRequest.input:type_name -> atoll.exec.v1.WriteInputRequest
+	86,  // 43: atoll.engine.v1.SignalProcessRequest.signal:type_name -> atoll.exec.v1.SignalRequest
+	87,  // 44: atoll.engine.v1.ResizeTerminalRequest.resize:type_name -> atoll.exec.v1.ResizeRequest
+	88,  // 45: atoll.engine.v1.FileCall.request:type_name -> atoll.file.v1.FileRequest
+	89,  // 46: atoll.engine.v1.ReadFileCall.request:type_name -> atoll.file.v1.ReadFileRequest
+	90,  // 47: atoll.engine.v1.WriteFileCall.request:type_name -> atoll.file.v1.WriteFileRequest
+	91,  // 48: atoll.engine.v1.WatchFilesCall.request:type_name -> atoll.file.v1.WatchFilesRequest
+	92,  // 49: atoll.engine.v1.TunnelCall.message:type_name -> atoll.exec.v1.TunnelMessage
+	67,  // 50: atoll.engine.v1.SampleUsageReply.boxes:type_name -> atoll.engine.v1.BoxUsage
+	77,  // 51: atoll.engine.v1.BoxUsage.limits:type_name -> atoll.exec.v1.Limits
+	3,   // 52: atoll.engine.v1.Engine.GetInfo:input_type -> atoll.engine.v1.GetInfoRequest
+	5,   // 53: atoll.engine.v1.Engine.Claim:input_type -> atoll.engine.v1.ClaimRequest
+	7,   // 54: atoll.engine.v1.Engine.ListImages:input_type -> atoll.engine.v1.ListImagesRequest
+	11,  // 55: atoll.engine.v1.Engine.CreateBox:input_type -> atoll.engine.v1.CreateBoxRequest
+	12,  // 56: atoll.engine.v1.Engine.AssignBox:input_type -> atoll.engine.v1.AssignBoxRequest
+	13,  // 57: atoll.engine.v1.Engine.UpdateLimits:input_type -> atoll.engine.v1.UpdateLimitsRequest
+	14,  // 58: atoll.engine.v1.Engine.GetBox:input_type -> atoll.engine.v1.BoxRequest
+	20,  // 59: atoll.engine.v1.Engine.PrepareBox:input_type -> atoll.engine.v1.PrepareBoxRequest
+	21,  // 60: atoll.engine.v1.Engine.RestoreBox:input_type -> atoll.engine.v1.RestoreBoxRequest
+	22,  // 61: atoll.engine.v1.Engine.PauseBox:input_type -> atoll.engine.v1.PauseBoxRequest
+	23,  // 62: atoll.engine.v1.Engine.ResumeBox:input_type -> atoll.engine.v1.ResumeBoxRequest
+	24,  // 63: atoll.engine.v1.Engine.RollbackBox:input_type -> atoll.engine.v1.RollbackBoxRequest
+	25,  // 64: atoll.engine.v1.Engine.SetDeadline:input_type -> atoll.engine.v1.SetDeadlineRequest
+	26,  // 65: atoll.engine.v1.Engine.CreateSnapshot:input_type -> atoll.engine.v1.CreateSnapshotRequest
+	28,  // 66: atoll.engine.v1.Engine.ListSnapshots:input_type -> atoll.engine.v1.ListSnapshotsRequest
+	27,  // 67: atoll.engine.v1.Engine.DeleteSnapshot:input_type -> atoll.engine.v1.SnapshotRequest
+	27,  // 68: atoll.engine.v1.Engine.ExportSnapshot:input_type -> atoll.engine.v1.SnapshotRequest
+	33,  // 69: atoll.engine.v1.Engine.ImportSnapshot:input_type -> atoll.engine.v1.ImportSnapshotRequest
+	15,  // 70: atoll.engine.v1.Engine.ListBoxes:input_type -> atoll.engine.v1.ListBoxesRequest
+	14,  // 71: atoll.engine.v1.Engine.DeleteBox:input_type -> atoll.engine.v1.BoxRequest
+	18,  // 72: atoll.engine.v1.Engine.WatchBoxes:input_type -> atoll.engine.v1.WatchBoxesRequest
+	35,  // 73: atoll.engine.v1.Engine.OpenContext:input_type -> atoll.engine.v1.OpenContextRequest
+	36,  // 74: atoll.engine.v1.Engine.RestartContext:input_type -> atoll.engine.v1.ContextRequest
+	36,  // 75: atoll.engine.v1.Engine.CloseContext:input_type -> atoll.engine.v1.ContextRequest
+	14,  // 76: atoll.engine.v1.Engine.ListContexts:input_type -> atoll.engine.v1.BoxRequest
+	39,  // 77: atoll.engine.v1.Engine.Execute:input_type -> atoll.engine.v1.ExecuteRequest
+	40,  // 78: atoll.engine.v1.Engine.Attach:input_type -> atoll.engine.v1.AttachRequest
+	41,  // 79: atoll.engine.v1.Engine.Interrupt:input_type -> atoll.engine.v1.InterruptRequest
+	43,  // 80: atoll.engine.v1.Engine.ListExecutions:input_type -> atoll.engine.v1.ListExecutionsRequest
+	46,  // 81: atoll.engine.v1.Engine.ReadOutput:input_type -> atoll.engine.v1.ReadOutputRequest
+	48,  // 82: atoll.engine.v1.Engine.ForgetExecutions:input_type -> atoll.engine.v1.ForgetExecutionsRequest
+	50,  // 83: atoll.engine.v1.Engine.StartProcess:input_type -> atoll.engine.v1.StartProcessRequest
+	51,  // 84: atoll.engine.v1.Engine.GetProcess:input_type -> atoll.engine.v1.ProcessRequest
+	52,  // 85: atoll.engine.v1.Engine.ListProcesses:input_type -> atoll.engine.v1.ListProcessesRequest
+	51,  // 86: atoll.engine.v1.Engine.WaitProcess:input_type -> atoll.engine.v1.ProcessRequest
+	55,  // 87: atoll.engine.v1.Engine.WriteInput:input_type -> atoll.engine.v1.WriteInputRequest
+	56,  // 88: atoll.engine.v1.Engine.SignalProcess:input_type -> atoll.engine.v1.SignalProcessRequest
+	58,  // 89: atoll.engine.v1.Engine.ResizeTerminal:input_type -> atoll.engine.v1.ResizeTerminalRequest
+	14,  // 90: atoll.engine.v1.Engine.ListGuestProcesses:input_type -> atoll.engine.v1.BoxRequest
+	60,  // 91: atoll.engine.v1.Engine.File:input_type -> atoll.engine.v1.FileCall
+	61,  // 92: atoll.engine.v1.Engine.ReadFile:input_type -> atoll.engine.v1.ReadFileCall
+	62,  // 93: atoll.engine.v1.Engine.WriteFile:input_type -> atoll.engine.v1.WriteFileCall
+	63,  // 94: atoll.engine.v1.Engine.WatchFiles:input_type -> atoll.engine.v1.WatchFilesCall
+	14,  // 95: atoll.engine.v1.Engine.ListPorts:input_type -> atoll.engine.v1.BoxRequest
+	64,  // 96: atoll.engine.v1.Engine.Tunnel:input_type -> atoll.engine.v1.TunnelCall
+	65,  // 97: atoll.engine.v1.Engine.SampleUsage:input_type -> atoll.engine.v1.SampleUsageRequest
+	4,   // 98: atoll.engine.v1.Engine.GetInfo:output_type -> atoll.engine.v1.EngineInfo
+	6,   // 99: atoll.engine.v1.Engine.Claim:output_type -> atoll.engine.v1.ClaimReply
+	8,   // 100: atoll.engine.v1.Engine.ListImages:output_type -> atoll.engine.v1.ListImagesReply
+	19,  // 101: atoll.engine.v1.Engine.CreateBox:output_type -> atoll.engine.v1.Box
+	19,  // 102: atoll.engine.v1.Engine.AssignBox:output_type -> atoll.engine.v1.Box
+	19,  // 103: atoll.engine.v1.Engine.UpdateLimits:output_type -> atoll.engine.v1.Box
+	19,  // 104: atoll.engine.v1.Engine.GetBox:output_type -> atoll.engine.v1.Box
+	19,  // 105: atoll.engine.v1.Engine.PrepareBox:output_type -> atoll.engine.v1.Box
+	19,  // 106: atoll.engine.v1.Engine.RestoreBox:output_type -> atoll.engine.v1.Box
+	19,  // 107: atoll.engine.v1.Engine.PauseBox:output_type -> atoll.engine.v1.Box
+	19,  // 108: atoll.engine.v1.Engine.ResumeBox:output_type -> atoll.engine.v1.Box
+	19,  // 109: atoll.engine.v1.Engine.RollbackBox:output_type -> atoll.engine.v1.Box
+	19,  // 110: atoll.engine.v1.Engine.SetDeadline:output_type -> atoll.engine.v1.Box
+	31,  // 111: atoll.engine.v1.Engine.CreateSnapshot:output_type -> atoll.engine.v1.Snapshot
+	29,  // 112: atoll.engine.v1.Engine.ListSnapshots:output_type -> atoll.engine.v1.ListSnapshotsReply
+	30,  // 113: atoll.engine.v1.Engine.DeleteSnapshot:output_type -> atoll.engine.v1.DeleteSnapshotReply
+	32,  // 114: atoll.engine.v1.Engine.ExportSnapshot:output_type -> atoll.engine.v1.FilePart
+	31,  // 115: atoll.engine.v1.Engine.ImportSnapshot:output_type -> atoll.engine.v1.Snapshot
+	16,  // 116: atoll.engine.v1.Engine.ListBoxes:output_type -> atoll.engine.v1.ListBoxesReply
+	17,  // 117: atoll.engine.v1.Engine.DeleteBox:output_type -> atoll.engine.v1.DeleteBoxReply
+	19,  // 118: atoll.engine.v1.Engine.WatchBoxes:output_type -> atoll.engine.v1.Box
+	79,  // 119: atoll.engine.v1.Engine.OpenContext:output_type -> atoll.exec.v1.Context
+	79,  // 120: atoll.engine.v1.Engine.RestartContext:output_type -> atoll.exec.v1.Context
+	37,  // 121: atoll.engine.v1.Engine.CloseContext:output_type -> atoll.engine.v1.CloseContextReply
+	38,  // 122: atoll.engine.v1.Engine.ListContexts:output_type -> atoll.engine.v1.ListContextsReply
+	93,  // 123: atoll.engine.v1.Engine.Execute:output_type -> atoll.exec.v1.ExecutionEvent
+	93,  // 124: atoll.engine.v1.Engine.Attach:output_type -> atoll.exec.v1.ExecutionEvent
+	42,  // 125: atoll.engine.v1.Engine.Interrupt:output_type -> atoll.engine.v1.InterruptReply
+	44,  // 126: atoll.engine.v1.Engine.ListExecutions:output_type -> atoll.engine.v1.ListExecutionsReply
+	47,  // 127: atoll.engine.v1.Engine.ReadOutput:output_type -> atoll.engine.v1.OutputPiece
+	49,  // 128: atoll.engine.v1.Engine.ForgetExecutions:output_type -> atoll.engine.v1.ForgetExecutionsReply
+	84,  // 129: atoll.engine.v1.Engine.StartProcess:output_type -> atoll.exec.v1.Process
+	84,  // 130: atoll.engine.v1.Engine.GetProcess:output_type -> atoll.exec.v1.Process
+	53,  // 131: atoll.engine.v1.Engine.ListProcesses:output_type -> atoll.engine.v1.ListProcessesReply
+	84,  // 132: atoll.engine.v1.Engine.WaitProcess:output_type -> atoll.exec.v1.Process
+	94,  // 133: atoll.engine.v1.Engine.WriteInput:output_type -> atoll.exec.v1.WriteInputReply
+	57,  // 134: atoll.engine.v1.Engine.SignalProcess:output_type -> atoll.engine.v1.SignalProcessReply
+	59,  // 135: atoll.engine.v1.Engine.ResizeTerminal:output_type -> atoll.engine.v1.ResizeTerminalReply
+	95,  // 136: atoll.engine.v1.Engine.ListGuestProcesses:output_type -> atoll.exec.v1.ListGuestProcessesReply
+	96,  // 137: atoll.engine.v1.Engine.File:output_type -> atoll.file.v1.FileReply
+	97,  // 138: atoll.engine.v1.Engine.ReadFile:output_type -> atoll.file.v1.FilePiece
+	98,  // 139: atoll.engine.v1.Engine.WriteFile:output_type -> atoll.file.v1.WriteFileReply
+	99,  // 140: atoll.engine.v1.Engine.WatchFiles:output_type -> atoll.file.v1.FileEvent
+	100, // 141: atoll.engine.v1.Engine.ListPorts:output_type -> atoll.exec.v1.ListPortsReply
+	92,  // 142: atoll.engine.v1.Engine.Tunnel:output_type -> atoll.exec.v1.TunnelMessage
+	66,  // 143: atoll.engine.v1.Engine.SampleUsage:output_type -> atoll.engine.v1.SampleUsageReply
+	98,  // [98:144] is the sub-list for method output_type
+	52,  // [52:98] is the sub-list for method input_type
+	52,  // [52:52] is the sub-list for extension type_name
+	52,  // [52:52] is the sub-list for extension extendee
+	0,   // [0:52] is the sub-list for field type_name
 }
 
 func init() { file_atoll_engine_v1_engine_proto_init() }
@@ -3397,13 +4692,17 @@ func file_atoll_engine_v1_engine_proto_init() {
 	if File_atoll_engine_v1_engine_proto != nil {
 		return
 	}
+	file_atoll_engine_v1_engine_proto_msgTypes[30].OneofWrappers = []any{
+		(*ImportSnapshotRequest_Begin)(nil),
+		(*ImportSnapshotRequest_Data)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_atoll_engine_v1_engine_proto_rawDesc), len(file_atoll_engine_v1_engine_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   54,
+			NumEnums:      3,
+			NumMessages:   74,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -32,6 +32,17 @@ const (
 	Engine_AssignBox_FullMethodName          = "/atoll.engine.v1.Engine/AssignBox"
 	Engine_UpdateLimits_FullMethodName       = "/atoll.engine.v1.Engine/UpdateLimits"
 	Engine_GetBox_FullMethodName             = "/atoll.engine.v1.Engine/GetBox"
+	Engine_PrepareBox_FullMethodName         = "/atoll.engine.v1.Engine/PrepareBox"
+	Engine_RestoreBox_FullMethodName         = "/atoll.engine.v1.Engine/RestoreBox"
+	Engine_PauseBox_FullMethodName           = "/atoll.engine.v1.Engine/PauseBox"
+	Engine_ResumeBox_FullMethodName          = "/atoll.engine.v1.Engine/ResumeBox"
+	Engine_RollbackBox_FullMethodName        = "/atoll.engine.v1.Engine/RollbackBox"
+	Engine_SetDeadline_FullMethodName        = "/atoll.engine.v1.Engine/SetDeadline"
+	Engine_CreateSnapshot_FullMethodName     = "/atoll.engine.v1.Engine/CreateSnapshot"
+	Engine_ListSnapshots_FullMethodName      = "/atoll.engine.v1.Engine/ListSnapshots"
+	Engine_DeleteSnapshot_FullMethodName     = "/atoll.engine.v1.Engine/DeleteSnapshot"
+	Engine_ExportSnapshot_FullMethodName     = "/atoll.engine.v1.Engine/ExportSnapshot"
+	Engine_ImportSnapshot_FullMethodName     = "/atoll.engine.v1.Engine/ImportSnapshot"
 	Engine_ListBoxes_FullMethodName          = "/atoll.engine.v1.Engine/ListBoxes"
 	Engine_DeleteBox_FullMethodName          = "/atoll.engine.v1.Engine/DeleteBox"
 	Engine_WatchBoxes_FullMethodName         = "/atoll.engine.v1.Engine/WatchBoxes"
@@ -69,6 +80,8 @@ const (
 // Errors are gRPC statuses: NOT_FOUND (no such box, context, execution, image), ALREADY_EXISTS (same id, other content), INVALID_ARGUMENT,
 // FAILED_PRECONDITION (box has ended; or the caller's epoch is older than one seen: a newer server owns this node),
 // RESOURCE_EXHAUSTED (node is full, disk is full), UNAVAILABLE (the box is being reached again: try again), INTERNAL.
+// The trailer "atoll-box-state: paused" comes with the FAILED_PRECONDITION of a call that needs the inside of a box that is paused, or
+// is being paused and then was: once it is resumed, the same call can be made again.
 // Every mutating call carries the metadata key "atoll-epoch" with the epoch of the last Claim.
 type EngineClient interface {
 	GetInfo(ctx context.Context, in *GetInfoRequest, opts ...grpc.CallOption) (*EngineInfo, error)
@@ -81,6 +94,35 @@ type EngineClient interface {
 	AssignBox(ctx context.Context, in *AssignBoxRequest, opts ...grpc.CallOption) (*Box, error)
 	UpdateLimits(ctx context.Context, in *UpdateLimitsRequest, opts ...grpc.CallOption) (*Box, error)
 	GetBox(ctx context.Context, in *BoxRequest, opts ...grpc.CallOption) (*Box, error)
+	// Makes all of a box but what runs in it, so that whoever restores a snapshot waits less. It stays PREPARED until RestoreBox or ResumeBox
+	// names it (it then becomes a part of that box and is no box any more), or until it is deleted.
+	PrepareBox(ctx context.Context, in *PrepareBoxRequest, opts ...grpc.CallOption) (*Box, error)
+	// Brings a snapshot to life as a new box; the snapshot stays. A memory snapshot goes on where it was. From a file system snapshot the
+	// agent starts anew and opens the warm contexts. A failed restore leaves no box behind. Idempotent by box_id.
+	// FAILED_PRECONDITION: made by a build that this node does not have, or changed since it was made.
+	RestoreBox(ctx context.Context, in *RestoreBoxRequest, opts ...grpc.CallOption) (*Box, error)
+	// Writes the box to disk and frees its memory. It keeps its id, its logs and what runs in it: a caller that follows an execution or a
+	// process just hears nothing until the box is resumed. All or nothing: after an error the box runs on. Idempotent by snapshot_id.
+	// RESOURCE_EXHAUSTED when the disk has no room, checked before the box is stopped.
+	PauseBox(ctx context.Context, in *PauseBoxRequest, opts ...grpc.CallOption) (*Box, error)
+	// Goes on with a paused box; after an error it is still paused. Its pause snapshot goes when it runs. Succeeds for one that runs.
+	ResumeBox(ctx context.Context, in *ResumeBoxRequest, opts ...grpc.CallOption) (*Box, error)
+	// Puts a box back to a snapshot that was made of itself; after an error it is as it was. What ran since, or ran then, has ended (LOST).
+	RollbackBox(ctx context.Context, in *RollbackBoxRequest, opts ...grpc.CallOption) (*Box, error)
+	// When the box ends by itself if nobody says otherwise; the agent keeps the time. 0: never.
+	SetDeadline(ctx context.Context, in *SetDeadlineRequest, opts ...grpc.CallOption) (*Box, error)
+	// Writes what a box is at this moment, whole or not at all; it runs on. Of a paused box: what it was when it was paused.
+	// Idempotent by snapshot_id.
+	CreateSnapshot(ctx context.Context, in *CreateSnapshotRequest, opts ...grpc.CallOption) (*Snapshot, error)
+	// Those that are whole, without the ones that belong to a paused box.
+	ListSnapshots(ctx context.Context, in *ListSnapshotsRequest, opts ...grpc.CallOption) (*ListSnapshotsReply, error)
+	// Succeeds for one that is not there. Boxes that were made from it don't need it any more.
+	DeleteSnapshot(ctx context.Context, in *SnapshotRequest, opts ...grpc.CallOption) (*DeleteSnapshotReply, error)
+	// As one file, for another installation or for later.
+	ExportSnapshot(ctx context.Context, in *SnapshotRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[FilePart], error)
+	// The first message holds `begin`. Refused: FAILED_PRECONDITION (signed with a key that isn't trusted, damaged, other build, its image is
+	// not here), RESOURCE_EXHAUSTED.
+	ImportSnapshot(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[ImportSnapshotRequest, Snapshot], error)
 	// All boxes, those ended and not yet deleted too.
 	ListBoxes(ctx context.Context, in *ListBoxesRequest, opts ...grpc.CallOption) (*ListBoxesReply, error)
 	// Ends the box in whatever state it is, and removes all of it but its spools. Succeeds for a box that is not there.
@@ -207,6 +249,128 @@ func (c *engineClient) GetBox(ctx context.Context, in *BoxRequest, opts ...grpc.
 	return out, nil
 }
 
+func (c *engineClient) PrepareBox(ctx context.Context, in *PrepareBoxRequest, opts ...grpc.CallOption) (*Box, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Box)
+	err := c.cc.Invoke(ctx, Engine_PrepareBox_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *engineClient) RestoreBox(ctx context.Context, in *RestoreBoxRequest, opts ...grpc.CallOption) (*Box, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Box)
+	err := c.cc.Invoke(ctx, Engine_RestoreBox_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *engineClient) PauseBox(ctx context.Context, in *PauseBoxRequest, opts ...grpc.CallOption) (*Box, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Box)
+	err := c.cc.Invoke(ctx, Engine_PauseBox_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *engineClient) ResumeBox(ctx context.Context, in *ResumeBoxRequest, opts ...grpc.CallOption) (*Box, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Box)
+	err := c.cc.Invoke(ctx, Engine_ResumeBox_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *engineClient) RollbackBox(ctx context.Context, in *RollbackBoxRequest, opts ...grpc.CallOption) (*Box, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Box)
+	err := c.cc.Invoke(ctx, Engine_RollbackBox_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *engineClient) SetDeadline(ctx context.Context, in *SetDeadlineRequest, opts ...grpc.CallOption) (*Box, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Box)
+	err := c.cc.Invoke(ctx, Engine_SetDeadline_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *engineClient) CreateSnapshot(ctx context.Context, in *CreateSnapshotRequest, opts ...grpc.CallOption) (*Snapshot, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Snapshot)
+	err := c.cc.Invoke(ctx, Engine_CreateSnapshot_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *engineClient) ListSnapshots(ctx context.Context, in *ListSnapshotsRequest, opts ...grpc.CallOption) (*ListSnapshotsReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListSnapshotsReply)
+	err := c.cc.Invoke(ctx, Engine_ListSnapshots_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *engineClient) DeleteSnapshot(ctx context.Context, in *SnapshotRequest, opts ...grpc.CallOption) (*DeleteSnapshotReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DeleteSnapshotReply)
+	err := c.cc.Invoke(ctx, Engine_DeleteSnapshot_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *engineClient) ExportSnapshot(ctx context.Context, in *SnapshotRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[FilePart], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Engine_ServiceDesc.Streams[0], Engine_ExportSnapshot_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[SnapshotRequest, FilePart]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Engine_ExportSnapshotClient = grpc.ServerStreamingClient[FilePart]
+
+func (c *engineClient) ImportSnapshot(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[ImportSnapshotRequest, Snapshot], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Engine_ServiceDesc.Streams[1], Engine_ImportSnapshot_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[ImportSnapshotRequest, Snapshot]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Engine_ImportSnapshotClient = grpc.ClientStreamingClient[ImportSnapshotRequest, Snapshot]
+
 func (c *engineClient) ListBoxes(ctx context.Context, in *ListBoxesRequest, opts ...grpc.CallOption) (*ListBoxesReply, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListBoxesReply)
@@ -229,7 +393,7 @@ func (c *engineClient) DeleteBox(ctx context.Context, in *BoxRequest, opts ...gr
 
 func (c *engineClient) WatchBoxes(ctx context.Context, in *WatchBoxesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Box], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Engine_ServiceDesc.Streams[0], Engine_WatchBoxes_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Engine_ServiceDesc.Streams[2], Engine_WatchBoxes_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -288,7 +452,7 @@ func (c *engineClient) ListContexts(ctx context.Context, in *BoxRequest, opts ..
 
 func (c *engineClient) Execute(ctx context.Context, in *ExecuteRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[execv1.ExecutionEvent], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Engine_ServiceDesc.Streams[1], Engine_Execute_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Engine_ServiceDesc.Streams[3], Engine_Execute_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -307,7 +471,7 @@ type Engine_ExecuteClient = grpc.ServerStreamingClient[execv1.ExecutionEvent]
 
 func (c *engineClient) Attach(ctx context.Context, in *AttachRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[execv1.ExecutionEvent], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Engine_ServiceDesc.Streams[2], Engine_Attach_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Engine_ServiceDesc.Streams[4], Engine_Attach_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -346,7 +510,7 @@ func (c *engineClient) ListExecutions(ctx context.Context, in *ListExecutionsReq
 
 func (c *engineClient) ReadOutput(ctx context.Context, in *ReadOutputRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[OutputPiece], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Engine_ServiceDesc.Streams[3], Engine_ReadOutput_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Engine_ServiceDesc.Streams[5], Engine_ReadOutput_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -465,7 +629,7 @@ func (c *engineClient) File(ctx context.Context, in *FileCall, opts ...grpc.Call
 
 func (c *engineClient) ReadFile(ctx context.Context, in *ReadFileCall, opts ...grpc.CallOption) (grpc.ServerStreamingClient[filev1.FilePiece], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Engine_ServiceDesc.Streams[4], Engine_ReadFile_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Engine_ServiceDesc.Streams[6], Engine_ReadFile_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -484,7 +648,7 @@ type Engine_ReadFileClient = grpc.ServerStreamingClient[filev1.FilePiece]
 
 func (c *engineClient) WriteFile(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[WriteFileCall, filev1.WriteFileReply], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Engine_ServiceDesc.Streams[5], Engine_WriteFile_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Engine_ServiceDesc.Streams[7], Engine_WriteFile_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -497,7 +661,7 @@ type Engine_WriteFileClient = grpc.ClientStreamingClient[WriteFileCall, filev1.W
 
 func (c *engineClient) WatchFiles(ctx context.Context, in *WatchFilesCall, opts ...grpc.CallOption) (grpc.ServerStreamingClient[filev1.FileEvent], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Engine_ServiceDesc.Streams[6], Engine_WatchFiles_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Engine_ServiceDesc.Streams[8], Engine_WatchFiles_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -526,7 +690,7 @@ func (c *engineClient) ListPorts(ctx context.Context, in *BoxRequest, opts ...gr
 
 func (c *engineClient) Tunnel(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[TunnelCall, execv1.TunnelMessage], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Engine_ServiceDesc.Streams[7], Engine_Tunnel_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Engine_ServiceDesc.Streams[9], Engine_Tunnel_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -554,6 +718,8 @@ func (c *engineClient) SampleUsage(ctx context.Context, in *SampleUsageRequest, 
 // Errors are gRPC statuses: NOT_FOUND (no such box, context, execution, image), ALREADY_EXISTS (same id, other content), INVALID_ARGUMENT,
 // FAILED_PRECONDITION (box has ended; or the caller's epoch is older than one seen: a newer server owns this node),
 // RESOURCE_EXHAUSTED (node is full, disk is full), UNAVAILABLE (the box is being reached again: try again), INTERNAL.
+// The trailer "atoll-box-state: paused" comes with the FAILED_PRECONDITION of a call that needs the inside of a box that is paused, or
+// is being paused and then was: once it is resumed, the same call can be made again.
 // Every mutating call carries the metadata key "atoll-epoch" with the epoch of the last Claim.
 type EngineServer interface {
 	GetInfo(context.Context, *GetInfoRequest) (*EngineInfo, error)
@@ -566,6 +732,35 @@ type EngineServer interface {
 	AssignBox(context.Context, *AssignBoxRequest) (*Box, error)
 	UpdateLimits(context.Context, *UpdateLimitsRequest) (*Box, error)
 	GetBox(context.Context, *BoxRequest) (*Box, error)
+	// Makes all of a box but what runs in it, so that whoever restores a snapshot waits less. It stays PREPARED until RestoreBox or ResumeBox
+	// names it (it then becomes a part of that box and is no box any more), or until it is deleted.
+	PrepareBox(context.Context, *PrepareBoxRequest) (*Box, error)
+	// Brings a snapshot to life as a new box; the snapshot stays. A memory snapshot goes on where it was. From a file system snapshot the
+	// agent starts anew and opens the warm contexts. A failed restore leaves no box behind. Idempotent by box_id.
+	// FAILED_PRECONDITION: made by a build that this node does not have, or changed since it was made.
+	RestoreBox(context.Context, *RestoreBoxRequest) (*Box, error)
+	// Writes the box to disk and frees its memory. It keeps its id, its logs and what runs in it: a caller that follows an execution or a
+	// process just hears nothing until the box is resumed. All or nothing: after an error the box runs on. Idempotent by snapshot_id.
+	// RESOURCE_EXHAUSTED when the disk has no room, checked before the box is stopped.
+	PauseBox(context.Context, *PauseBoxRequest) (*Box, error)
+	// Goes on with a paused box; after an error it is still paused. Its pause snapshot goes when it runs. Succeeds for one that runs.
+	ResumeBox(context.Context, *ResumeBoxRequest) (*Box, error)
+	// Puts a box back to a snapshot that was made of itself; after an error it is as it was. What ran since, or ran then, has ended (LOST).
+	RollbackBox(context.Context, *RollbackBoxRequest) (*Box, error)
+	// When the box ends by itself if nobody says otherwise; the agent keeps the time. 0: never.
+	SetDeadline(context.Context, *SetDeadlineRequest) (*Box, error)
+	// Writes what a box is at this moment, whole or not at all; it runs on. Of a paused box: what it was when it was paused.
+	// Idempotent by snapshot_id.
+	CreateSnapshot(context.Context, *CreateSnapshotRequest) (*Snapshot, error)
+	// Those that are whole, without the ones that belong to a paused box.
+	ListSnapshots(context.Context, *ListSnapshotsRequest) (*ListSnapshotsReply, error)
+	// Succeeds for one that is not there. Boxes that were made from it don't need it any more.
+	DeleteSnapshot(context.Context, *SnapshotRequest) (*DeleteSnapshotReply, error)
+	// As one file, for another installation or for later.
+	ExportSnapshot(*SnapshotRequest, grpc.ServerStreamingServer[FilePart]) error
+	// The first message holds `begin`. Refused: FAILED_PRECONDITION (signed with a key that isn't trusted, damaged, other build, its image is
+	// not here), RESOURCE_EXHAUSTED.
+	ImportSnapshot(grpc.ClientStreamingServer[ImportSnapshotRequest, Snapshot]) error
 	// All boxes, those ended and not yet deleted too.
 	ListBoxes(context.Context, *ListBoxesRequest) (*ListBoxesReply, error)
 	// Ends the box in whatever state it is, and removes all of it but its spools. Succeeds for a box that is not there.
@@ -641,6 +836,39 @@ func (UnimplementedEngineServer) UpdateLimits(context.Context, *UpdateLimitsRequ
 }
 func (UnimplementedEngineServer) GetBox(context.Context, *BoxRequest) (*Box, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetBox not implemented")
+}
+func (UnimplementedEngineServer) PrepareBox(context.Context, *PrepareBoxRequest) (*Box, error) {
+	return nil, status.Error(codes.Unimplemented, "method PrepareBox not implemented")
+}
+func (UnimplementedEngineServer) RestoreBox(context.Context, *RestoreBoxRequest) (*Box, error) {
+	return nil, status.Error(codes.Unimplemented, "method RestoreBox not implemented")
+}
+func (UnimplementedEngineServer) PauseBox(context.Context, *PauseBoxRequest) (*Box, error) {
+	return nil, status.Error(codes.Unimplemented, "method PauseBox not implemented")
+}
+func (UnimplementedEngineServer) ResumeBox(context.Context, *ResumeBoxRequest) (*Box, error) {
+	return nil, status.Error(codes.Unimplemented, "method ResumeBox not implemented")
+}
+func (UnimplementedEngineServer) RollbackBox(context.Context, *RollbackBoxRequest) (*Box, error) {
+	return nil, status.Error(codes.Unimplemented, "method RollbackBox not implemented")
+}
+func (UnimplementedEngineServer) SetDeadline(context.Context, *SetDeadlineRequest) (*Box, error) {
+	return nil, status.Error(codes.Unimplemented, "method SetDeadline not implemented")
+}
+func (UnimplementedEngineServer) CreateSnapshot(context.Context, *CreateSnapshotRequest) (*Snapshot, error) {
+	return nil, status.Error(codes.Unimplemented, "method CreateSnapshot not implemented")
+}
+func (UnimplementedEngineServer) ListSnapshots(context.Context, *ListSnapshotsRequest) (*ListSnapshotsReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListSnapshots not implemented")
+}
+func (UnimplementedEngineServer) DeleteSnapshot(context.Context, *SnapshotRequest) (*DeleteSnapshotReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method DeleteSnapshot not implemented")
+}
+func (UnimplementedEngineServer) ExportSnapshot(*SnapshotRequest, grpc.ServerStreamingServer[FilePart]) error {
+	return status.Error(codes.Unimplemented, "method ExportSnapshot not implemented")
+}
+func (UnimplementedEngineServer) ImportSnapshot(grpc.ClientStreamingServer[ImportSnapshotRequest, Snapshot]) error {
+	return status.Error(codes.Unimplemented, "method ImportSnapshot not implemented")
 }
 func (UnimplementedEngineServer) ListBoxes(context.Context, *ListBoxesRequest) (*ListBoxesReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListBoxes not implemented")
@@ -871,6 +1099,186 @@ func _Engine_GetBox_Handler(srv interface{}, ctx context.Context, dec func(inter
 	}
 	return interceptor(ctx, in, info, handler)
 }
+
+func _Engine_PrepareBox_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PrepareBoxRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(EngineServer).PrepareBox(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Engine_PrepareBox_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(EngineServer).PrepareBox(ctx, req.(*PrepareBoxRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Engine_RestoreBox_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RestoreBoxRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(EngineServer).RestoreBox(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Engine_RestoreBox_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(EngineServer).RestoreBox(ctx, req.(*RestoreBoxRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Engine_PauseBox_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PauseBoxRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(EngineServer).PauseBox(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Engine_PauseBox_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(EngineServer).PauseBox(ctx, req.(*PauseBoxRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Engine_ResumeBox_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ResumeBoxRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(EngineServer).ResumeBox(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Engine_ResumeBox_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(EngineServer).ResumeBox(ctx, req.(*ResumeBoxRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Engine_RollbackBox_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RollbackBoxRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(EngineServer).RollbackBox(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Engine_RollbackBox_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(EngineServer).RollbackBox(ctx, req.(*RollbackBoxRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Engine_SetDeadline_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SetDeadlineRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(EngineServer).SetDeadline(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Engine_SetDeadline_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(EngineServer).SetDeadline(ctx, req.(*SetDeadlineRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Engine_CreateSnapshot_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CreateSnapshotRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(EngineServer).CreateSnapshot(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Engine_CreateSnapshot_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(EngineServer).CreateSnapshot(ctx, req.(*CreateSnapshotRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Engine_ListSnapshots_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListSnapshotsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(EngineServer).ListSnapshots(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Engine_ListSnapshots_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(EngineServer).ListSnapshots(ctx, req.(*ListSnapshotsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Engine_DeleteSnapshot_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SnapshotRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(EngineServer).DeleteSnapshot(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Engine_DeleteSnapshot_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(EngineServer).DeleteSnapshot(ctx, req.(*SnapshotRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Engine_ExportSnapshot_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(SnapshotRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(EngineServer).ExportSnapshot(m, &grpc.GenericServerStream[SnapshotRequest, FilePart]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Engine_ExportSnapshotServer = grpc.ServerStreamingServer[FilePart]
+
+func _Engine_ImportSnapshot_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(EngineServer).ImportSnapshot(&grpc.GenericServerStream[ImportSnapshotRequest, Snapshot]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Engine_ImportSnapshotServer = grpc.ClientStreamingServer[ImportSnapshotRequest, Snapshot]
 
 func _Engine_ListBoxes_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ListBoxesRequest)
@@ -1348,6 +1756,42 @@ var Engine_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _Engine_GetBox_Handler,
 		},
 		{
+			MethodName: "PrepareBox",
+			Handler:    _Engine_PrepareBox_Handler,
+		},
+		{
+			MethodName: "RestoreBox",
+			Handler:    _Engine_RestoreBox_Handler,
+		},
+		{
+			MethodName: "PauseBox",
+			Handler:    _Engine_PauseBox_Handler,
+		},
+		{
+			MethodName: "ResumeBox",
+			Handler:    _Engine_ResumeBox_Handler,
+		},
+		{
+			MethodName: "RollbackBox",
+			Handler:    _Engine_RollbackBox_Handler,
+		},
+		{
+			MethodName: "SetDeadline",
+			Handler:    _Engine_SetDeadline_Handler,
+		},
+		{
+			MethodName: "CreateSnapshot",
+			Handler:    _Engine_CreateSnapshot_Handler,
+		},
+		{
+			MethodName: "ListSnapshots",
+			Handler:    _Engine_ListSnapshots_Handler,
+		},
+		{
+			MethodName: "DeleteSnapshot",
+			Handler:    _Engine_DeleteSnapshot_Handler,
+		},
+		{
 			MethodName: "ListBoxes",
 			Handler:    _Engine_ListBoxes_Handler,
 		},
@@ -1429,6 +1873,16 @@ var Engine_ServiceDesc = grpc.ServiceDesc{
 		},
 	},
 	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "ExportSnapshot",
+			Handler:       _Engine_ExportSnapshot_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "ImportSnapshot",
+			Handler:       _Engine_ImportSnapshot_Handler,
+			ClientStreams: true,
+		},
 		{
 			StreamName:    "WatchBoxes",
 			Handler:       _Engine_WatchBoxes_Handler,

@@ -21,8 +21,8 @@ import (
 
 // Service answers the engine's calls.
 type Service struct {
-	// Embedded because the generated interface wants it: every call is served here.
-	enginev1.UnsafeEngineServer
+	// For the calls of snapshots, until this engine has them.
+	enginev1.UnimplementedEngineServer
 	Node   *box.Node
 	Images *image.Store
 	Claims *Claims

@@ -9,6 +9,11 @@ public enum ErrorCode {
     SANDBOX_NOT_FOUND(Fault.CALLER),
     /** The sandbox was there and is not any more; the message says why it ended. */
     SANDBOX_ENDED(Fault.CALLER),
+    /** The sandbox is paused, and is not one that is resumed by use. */
+    SANDBOX_PAUSED(Fault.CALLER),
+    SNAPSHOT_NOT_FOUND(Fault.CALLER),
+    /** The snapshot can't be restored here: another build made it, its image is not there, or it was changed. */
+    SNAPSHOT_UNUSABLE(Fault.CALLER),
     TEMPLATE_NOT_FOUND(Fault.CALLER),
     /** No language of that name is known. */
     LANGUAGE_NOT_FOUND(Fault.CALLER),

@@ -1,0 +1,5 @@
+/** Snapshots of sandboxes. */
+@NullMarked
+package atoll.core.snapshot;
+
+import org.jspecify.annotations.NullMarked;
