@@ -213,6 +213,10 @@ final class Wire {
             case BOX_STATE_RECONNECTING -> BoxState.RECONNECTING;
             case BOX_STATE_ENDED -> BoxState.ENDED;
             case BOX_STATE_DELETED -> BoxState.DELETED;
+            case BOX_STATE_PREPARED -> BoxState.PREPARED;
+            case BOX_STATE_PAUSING -> BoxState.PAUSING;
+            case BOX_STATE_PAUSED -> BoxState.PAUSED;
+            case BOX_STATE_RESUMING -> BoxState.RESUMING;
             case BOX_STATE_CREATING, BOX_STATE_UNSPECIFIED, UNRECOGNIZED -> BoxState.CREATING;
         };
         return new Box(
@@ -231,6 +235,7 @@ final class Wire {
             case BOX_END_REASON_OUT_OF_MEMORY -> EndReason.OUT_OF_MEMORY;
             case BOX_END_REASON_START_FAILED -> EndReason.START_FAILED;
             case BOX_END_REASON_LOST -> EndReason.LOST;
+            case BOX_END_REASON_DEADLINE -> EndReason.EXPIRED;
             case BOX_END_REASON_EXITED, BOX_END_REASON_UNSPECIFIED, UNRECOGNIZED -> EndReason.CRASHED;
         };
         String detail = box.getEndDetail();

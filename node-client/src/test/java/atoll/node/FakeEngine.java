@@ -289,6 +289,7 @@ final class FakeEngine extends EngineGrpc.EngineImplBase {
                                     case OUT_OF_MEMORY -> BoxEndReason.BOX_END_REASON_OUT_OF_MEMORY;
                                     case CRASHED, MAIN_EXITED -> BoxEndReason.BOX_END_REASON_EXITED;
                                     case START_FAILED -> BoxEndReason.BOX_END_REASON_START_FAILED;
+                                    case EXPIRED, IDLE -> BoxEndReason.BOX_END_REASON_DEADLINE;
                                     case LOST -> BoxEndReason.BOX_END_REASON_LOST;
                                 }));
         return built.build();
@@ -298,6 +299,10 @@ final class FakeEngine extends EngineGrpc.EngineImplBase {
         return switch (state) {
             case CREATING -> atoll.proto.engine.v1.BoxState.BOX_STATE_CREATING;
             case READY -> atoll.proto.engine.v1.BoxState.BOX_STATE_READY;
+            case PREPARED -> atoll.proto.engine.v1.BoxState.BOX_STATE_PREPARED;
+            case PAUSING -> atoll.proto.engine.v1.BoxState.BOX_STATE_PAUSING;
+            case PAUSED -> atoll.proto.engine.v1.BoxState.BOX_STATE_PAUSED;
+            case RESUMING -> atoll.proto.engine.v1.BoxState.BOX_STATE_RESUMING;
             case RECONNECTING -> atoll.proto.engine.v1.BoxState.BOX_STATE_RECONNECTING;
             case ENDED -> atoll.proto.engine.v1.BoxState.BOX_STATE_ENDED;
             case DELETED -> atoll.proto.engine.v1.BoxState.BOX_STATE_DELETED;

@@ -7,7 +7,13 @@ public enum BoxState {
     /** It runs, and its agent is being reached again. */
     RECONNECTING,
     ENDED,
-    DELETED;
+    DELETED,
+    /** Made without anything that runs in it, for a restore. */
+    PREPARED,
+    PAUSING,
+    /** On disk only. */
+    PAUSED,
+    RESUMING;
 
     public boolean isOver() {
         return this == ENDED || this == DELETED;

@@ -12,6 +12,10 @@ public enum EndReason {
     /** Its inside broke down by itself. */
     CRASHED,
     START_FAILED,
+    /** Its time was up: its lifetime, or how long paused sandboxes are kept. */
+    EXPIRED,
+    /** Nobody had used it for as long as was agreed. */
+    IDLE,
     /** Its body was not there any more when the server or the engine came back: the machine was restarted, or someone removed it. */
     LOST;
 
