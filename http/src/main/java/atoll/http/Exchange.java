@@ -8,12 +8,15 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.concurrent.Executor;
 import java.util.function.Supplier;
 import org.eclipse.jetty.http.HttpField;
 import org.eclipse.jetty.http.HttpFields;
 import org.eclipse.jetty.http.HttpHeader;
 import org.eclipse.jetty.http.HttpVersion;
 import org.eclipse.jetty.http.PreEncodedHttpField;
+import org.eclipse.jetty.io.EndPoint;
+import org.eclipse.jetty.server.HttpStream;
 import org.eclipse.jetty.server.Request;
 import org.eclipse.jetty.server.Response;
 import org.jspecify.annotations.Nullable;
@@ -34,6 +37,7 @@ public final class Exchange {
     private @Nullable BodyStream bodyStream;
     private @Nullable WebSocketHandler webSocket;
     private boolean answered;
+    private boolean relayed;
     private boolean bodyRead;
     private boolean ended;
 
@@ -54,6 +58,23 @@ public final class Exchange {
 
     public String method() {
         return request.getMethod();
+    }
+
+    /** As the client sent it: encoded, and not normalised. */
+    public String rawPath() {
+        String path = request.getHttpURI().getPath();
+        return path == null ? "" : path;
+    }
+
+    /** What follows the question mark, encoded; null without one. */
+    public @Nullable String rawQuery() {
+        return request.getHttpURI().getQuery();
+    }
+
+    /** The host that the request is for, without a port; empty if it says none. */
+    public String host() {
+        String host = Request.getServerName(request);
+        return host == null ? "" : host;
     }
 
     public String requestId() {
@@ -218,6 +239,44 @@ public final class Exchange {
         return webSocket;
     }
 
+    HttpFields headerFields() {
+        return request.getHeaders();
+    }
+
+    void addResponseHeader(String name, String value) {
+        response.getHeaders().add(name, value);
+    }
+
+    /** Those that every answer of ours has: what somebody else answers has its own. */
+    void forgetSecurityHeaders() {
+        String id = response.getHeaders().get(HttpServer.REQUEST_ID);
+        response.getHeaders().clear();
+        response.getHeaders().put(HttpServer.REQUEST_ID, id);
+    }
+
+    /** Starts an answer whose headers were set before. */
+    ByteStream stream(int status) {
+        begin(status);
+        return new ByteStream(this);
+    }
+
+    /**
+     * Lets the connection go on as bytes, passed on to and from the peer, once this answer is out.
+     *
+     * @param early what the peer has sent already beyond its headers
+     */
+    void relay(int status, PeerConnection peer, ByteBuffer early) {
+        begin(status);
+        EndPoint endPoint = request.getConnectionMetaData().getConnection().getEndPoint();
+        Executor executor = request.getConnectionMetaData().getConnector().getExecutor();
+        request.setAttribute(HttpStream.UPGRADE_CONNECTION_ATTRIBUTE, new Relay(endPoint, executor, peer, early));
+        relayed = true;
+    }
+
+    boolean relayed() {
+        return relayed;
+    }
+
     /** Whether the request asks to become a WebSocket. */
     boolean wantsWebSocket() {
         HttpFields headers = request.getHeaders();
@@ -297,7 +356,7 @@ public final class Exchange {
         if (answered) {
             throw new IllegalStateException("the request was answered already");
         }
-        if (!bodyRead && !awaitsContinue() && body.skipSmall(request)) {
+        if (status != 101 && !bodyRead && !awaitsContinue() && body.skipSmall(request)) {
             bodyRead = true;
         }
         answered = true;

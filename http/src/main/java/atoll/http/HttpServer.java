@@ -187,6 +187,8 @@ public final class HttpServer implements AutoCloseable {
     }
 
     private static final class Dispatcher extends Handler.Abstract {
+        private static final String UNMATCHED = "unmatched";
+
         private final RouteTable routes;
         private final ErrorMapping errors;
         private final RequestObserver observer;
@@ -218,23 +220,16 @@ public final class HttpServer implements AutoCloseable {
                 headers.add(header);
             }
             headers.put(REQUEST_ID, requestId);
-            String path = request.getHttpURI().getPath();
-            RouteTable.Match match = routes.find(request.getMethod(), path == null ? "" : path);
-            Map<String, String> parameters =
-                    match instanceof RouteTable.Match.Found found ? found.parameters() : Map.of();
-            var exchange = new Exchange(request, response, parameters, body, writeTimeoutNanos, requestId);
+            Target target = target(request, response, requestId);
+            var exchange = new Exchange(request, response, target.parameters(), body, writeTimeoutNanos, requestId);
             try {
-                switch (match) {
-                    case RouteTable.Match.Found found -> found.route().handler().handle(exchange);
-                    case RouteTable.Match.WrongMethod wrong -> {
-                        exchange.responseHeader("Allow", wrong.allowed());
-                        throw wrongMethod(request, wrong.allowed());
-                    }
-                    case RouteTable.Match.Unknown _ -> throw unknownPath(request);
-                }
+                target.handler().handle(exchange);
                 WebSocketHandler socket = exchange.upgradedTo();
                 if (socket != null) {
                     sockets.upgrade(request, response, callback, socket, requestId);
+                } else if (exchange.relayed()) {
+                    exchange.end();
+                    callback.succeeded();
                 } else {
                     exchange.end();
                     exchange.drain();
@@ -245,12 +240,40 @@ public final class HttpServer implements AutoCloseable {
             } catch (Throwable e) {
                 fail(exchange, callback, e);
             }
-            String route = match instanceof RouteTable.Match.Found found
-                    ? found.route().pattern()
-                    : "unmatched";
             observer.ended(
-                    route, request.getMethod(), response.getStatus(), System.nanoTime() - request.getBeginNanoTime());
+                    target.name(),
+                    request.getMethod(),
+                    response.getStatus(),
+                    System.nanoTime() - request.getBeginNanoTime());
             return true;
+        }
+
+        /** Who answers a request, and as what it counts. */
+        private record Target(String name, Map<String, String> parameters, RouteHandler handler) {}
+
+        private Target target(Request request, Response response, String requestId) {
+            var unrouted = new Exchange(request, response, Map.of(), body, writeTimeoutNanos, requestId);
+            Optional<RouteTable.Selection> selected = routes.select(unrouted);
+            if (selected.isPresent()) {
+                return new Target(
+                        selected.get().name(), Map.of(), selected.get().handler());
+            }
+            return switch (routes.find(request.getMethod(), unrouted.rawPath())) {
+                case RouteTable.Match.Found found ->
+                    new Target(
+                            found.route().pattern(),
+                            found.parameters(),
+                            found.route().handler());
+                case RouteTable.Match.WrongMethod wrong ->
+                    new Target(UNMATCHED, Map.of(), exchange -> {
+                        exchange.responseHeader("Allow", wrong.allowed());
+                        throw wrongMethod(request, wrong.allowed());
+                    });
+                case RouteTable.Match.Unknown _ ->
+                    new Target(UNMATCHED, Map.of(), _ -> {
+                        throw unknownPath(request);
+                    });
+            };
         }
 
         private void fail(Exchange exchange, Callback callback, Throwable failure) {

@@ -5,8 +5,10 @@ import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import java.util.TreeMap;
 import java.util.TreeSet;
+import java.util.function.Predicate;
 import org.jspecify.annotations.Nullable;
 
 /** All routes of a server. Immutable; {@link Builder#build} refuses a table in which a request could fit two routes. */
@@ -28,8 +30,14 @@ public final class RouteTable {
 
     private static final Match UNKNOWN = new Match.Unknown();
 
-    private RouteTable(List<Route> routes) {
+    private final List<Selection> selections;
+
+    /** Requests that go to a handler by something else than method and path. */
+    record Selection(String name, Predicate<Exchange> chosen, RouteHandler handler) {}
+
+    private RouteTable(List<Route> routes, List<Selection> selections) {
         this.routes = routes;
+        this.selections = selections;
         var lists = new TreeMap<Integer, List<Compiled>>();
         for (Route route : routes) {
             List<Route.Segment> segments = route.segments();
@@ -48,6 +56,16 @@ public final class RouteTable {
 
     public List<Route> routes() {
         return routes;
+    }
+
+    /** The first that takes this request, if one does: they come before all routes. */
+    Optional<Selection> select(Exchange exchange) {
+        for (Selection selection : selections) {
+            if (selection.chosen().test(exchange)) {
+                return Optional.of(selection);
+            }
+        }
+        return Optional.empty();
     }
 
     /** Of the raw path: an encoded slash stays inside its segment. */
@@ -113,6 +131,7 @@ public final class RouteTable {
     /** Collects routes. */
     public static final class Builder {
         private final List<Route> routes = new ArrayList<>();
+        private final List<Selection> selections = new ArrayList<>();
 
         private Builder() {}
 
@@ -141,6 +160,17 @@ public final class RouteTable {
             return this;
         }
 
+        /**
+         * Gives a handler all requests that {@code chosen} takes, whatever their method and path: those for a host or with a header of their own. Selections are
+         * asked in the order in which they were added, before any route.
+         *
+         * @param name stands for the route in metrics
+         */
+        public Builder select(String name, Predicate<Exchange> chosen, RouteHandler handler) {
+            selections.add(new Selection(name, chosen, handler));
+            return this;
+        }
+
         public RouteTable build() {
             for (int i = 0; i < routes.size(); i++) {
                 for (int j = 0; j < i; j++) {
@@ -153,7 +183,7 @@ public final class RouteTable {
                     }
                 }
             }
-            return new RouteTable(List.copyOf(routes));
+            return new RouteTable(List.copyOf(routes), List.copyOf(selections));
         }
     }
 }
