@@ -243,7 +243,7 @@ func (b *box) tryStart() error {
 		return err
 	}
 	b.group = group
-	pid, err := b.node.driver.Start(ctx, driver.Spec{
+	pid, err := b.node.driver.Prepare(ctx, driver.Spec{
 		ID: b.id, Dir: b.dir, ImagePath: b.record.image.Path, AgentImagePath: b.node.config.AgentImage, CPUMillis: limits.GetCpuMillis(),
 		CgroupPath: b.group.Path(), DiskBytes: limits.GetDiskBytes(), ShmBytes: min(maxShm, limits.GetMemoryBytes()/4),
 		MaxOpenFiles: agentOpenFiles, Hostname: b.record.hostname,
@@ -256,6 +256,9 @@ func (b *box) tryStart() error {
 		return err
 	}
 	if err := b.save(); err != nil {
+		return err
+	}
+	if err := b.node.driver.Launch(ctx, b.id, b.dir, b.record.box.GetRuntimeVersion()); err != nil {
 		return err
 	}
 	if err := b.group.Set(groupLimits(limits, true)); err != nil {
@@ -761,7 +764,7 @@ func (b *box) free() error {
 	if b.pidfd != nil {
 		failures = append(failures, killProcess(b.pidfd))
 	}
-	failures = append(failures, b.node.driver.Delete(ctx, b.id), b.group.Remove(ctx), driver.RemovePipes(b.dir))
+	failures = append(failures, b.node.driver.Delete(ctx, b.id, b.record.box.GetRuntimeVersion()), b.group.Remove(ctx), driver.RemovePipes(b.dir))
 	for _, name := range []string{keyName, "overlay", "config.json", "pid"} {
 		failures = append(failures, os.RemoveAll(filepath.Join(b.dir, name)))
 	}

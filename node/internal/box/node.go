@@ -195,7 +195,7 @@ func (n *Node) removeUnknown(id string) error {
 	defer cancel()
 	group := n.cgroups.Open(id)
 	// The processes first: a runsc that was cut off can't be asked.
-	return errors.Join(group.Remove(ctx), n.driver.Delete(ctx, id), group.Remove(ctx), os.RemoveAll(n.boxDir(id)))
+	return errors.Join(group.Remove(ctx), n.driver.Delete(ctx, id, ""), group.Remove(ctx), os.RemoveAll(n.boxDir(id)))
 }
 
 // sweep removes groups and runtime state of no known box, and ends the logs of such.
@@ -248,7 +248,7 @@ func Purge(ctx context.Context, dataDir string, d driver.Driver, cgroups cgroup.
 	var failures []error
 	for id := range ids {
 		group := cgroups.Open(id)
-		failures = append(failures, group.Remove(ctx), d.Delete(ctx, id), group.Remove(ctx))
+		failures = append(failures, group.Remove(ctx), d.Delete(ctx, id, ""), group.Remove(ctx))
 	}
 	failures = append(failures, os.RemoveAll(filepath.Join(dataDir, "boxes")), cgroups.Remove())
 	return errors.Join(failures...)

@@ -26,7 +26,7 @@ const (
 type Spec struct {
 	// ID is as long as every other id: runsc matches ids by prefix.
 	ID string
-	// Dir is the box's own folder, which exists. The driver may keep files in it.
+	// Dir is the box's own folder, which exists. The driver may keep files in it, and after Prepare needs none of them but the streams.
 	Dir string
 	// ImagePath and AgentImagePath are EROFS files.
 	ImagePath      string
@@ -43,19 +43,46 @@ type Spec struct {
 	CPUMillis uint32
 	// AgentEnv is the agent's environment; user processes don't inherit it.
 	AgentEnv []string
+	// FilesFrom is the folder of a files snapshot to start from; empty: the image as it is.
+	FilesFrom string
+	// Build is the version of the runtime to use, one of the driver's Versions; empty: the current one.
+	Build string
 }
 
 // Driver is a sandbox runtime. Its methods may be called at the same time for different ids.
+//
+// A sandbox is prepared, then launched or restored, then it runs or is paused;
+// Delete ends it at any stage. id, dir and build are those of the Spec it was
+// prepared with, but for one thing: the streams in the folder may be moved to
+// another folder once it is prepared, and dir is where they are now.
 type Driver interface {
 	Name() string
 	// Version of the runtime that new sandboxes get.
 	Version() string
-	// Start makes the FIFOs in the folder and starts the agent on them. It returns
+	// Versions are those of all builds that sandboxes can be driven with, Version first.
+	Versions() []string
+	// Prepare makes the FIFOs in the folder and all of a sandbox but what runs in it. It returns
 	// the host process whose end is the sandbox's end. On error nothing is left but
 	// what Delete removes.
-	Start(ctx context.Context, spec Spec) (pid int, err error)
+	Prepare(ctx context.Context, spec Spec) (pid int, err error)
+	// Launch starts the agent in what was prepared.
+	Launch(ctx context.Context, id, dir, build string) error
+	// Restore brings the memory snapshot in the folder image to life in what was prepared, and it runs at once, whether
+	// its source ran or was paused. Source and copy may differ in all of the Spec but DiskBytes, ShmBytes, MaxOpenFiles and the contents of
+	// the images, which the snapshot brings along; the environment stays the source's. On error the prepared sandbox is of no more use, and the snapshot as it was.
+	Restore(ctx context.Context, id, dir, build, image string) error
+	// Pause stops everything in a running sandbox. Pausing a paused one is an error.
+	Pause(ctx context.Context, id, dir, build string) error
+	// Resume goes on with a paused one.
+	Resume(ctx context.Context, id, dir, build string) error
+	// Checkpoint writes a memory snapshot into the folder image, which it makes. The sandbox goes on as it was, running or paused,
+	// also on error; then what lies in image is of no use. Nothing is synced.
+	Checkpoint(ctx context.Context, id, dir, build, image string) error
+	// CheckpointFiles writes what the sandbox changed in its file system into the folder image, which it makes, for Spec.FilesFrom. The
+	// rest as Checkpoint.
+	CheckpointFiles(ctx context.Context, id, dir, build, image string) error
 	// Delete ends a sandbox and removes what the runtime keeps of it. Succeeds where there is none.
-	Delete(ctx context.Context, id string) error
+	Delete(ctx context.Context, id, build string) error
 	// DiskUsed is how much of the host's disk a running sandbox's writable layer takes. It does not ask the sandbox.
 	DiskUsed(dir string, pid int) (uint64, error)
 	// GuestProcesses is about how many processes run in a sandbox whose group has so many on the host.

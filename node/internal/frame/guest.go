@@ -18,6 +18,8 @@ type GuestOptions struct {
 	// OnReset is called when a host takes over, after the older streams have ended and before the host is answered. May be nil.
 	// Nothing is read while it runs. A host that got no answer repeats its RESET: the same epoch may come again.
 	OnReset func(epoch uint64)
+	// AfterEpoch is the last epoch of an earlier life; only later ones are accepted.
+	AfterEpoch uint64
 }
 
 type guest struct {
@@ -43,7 +45,7 @@ func Serve(ctx context.Context, r io.Reader, w io.Writer, o GuestOptions) error 
 		o.MaxMessage = defaultMaxMessage
 	}
 	_ = allow(r, w)
-	g := &guest{options: o, ctx: ctx}
+	g := &guest{options: o, ctx: ctx, epoch: o.AfterEpoch}
 	g.parser = &parser{source: newSource(r), padded: true, prove: g.prove}
 	defer context.AfterFunc(ctx, func() { unblock(r, w) })()
 	defer g.parser.close()

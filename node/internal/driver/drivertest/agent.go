@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"strconv"
 	"strings"
@@ -41,12 +42,19 @@ func RunAgentIfAsked() {
 //	exit N      ends the agent
 //	skip        leaves out a seq
 //	endless     ends the stream without a last event
-//	echo        (a process) prints what it is given to read, until that ends
+//	echo, cat   (a process) prints what it is given to read, until that ends
 //	sip         (a process) reads one byte, which it is said to have done once the call's wait_ms is over
 //	missing     (a process) is refused
+//
+// In a hello it obeys rename_contexts and forget_held, and the deadline without any grace.
 type fakeAgent struct {
 	mu sync.Mutex
 	// All below is guarded by mu.
+	key   [32]byte
+	epoch uint64
+	// files are those written below /tmp.
+	files      map[string][]byte
+	deadline   *time.Timer
 	contexts   map[string]*execv1.Context
 	executions map[string]*fakeExecution
 	// open counts calls that are not over, by method.
@@ -61,6 +69,11 @@ type fakeExecution struct {
 	changed      chan struct{}
 	interrupt    chan struct{}
 	interrupted  bool
+	contextID    string
+	// code is what it does.
+	code string
+	// scripted counts the events that the code has brought forth; replay is how many of them are there already, from before a snapshot.
+	scripted, replay int
 	// process is nil for code.
 	process     *execv1.ProcessSpec
 	input       uint64
@@ -72,10 +85,19 @@ func newFakeExecution(process *execv1.ProcessSpec) *fakeExecution {
 }
 
 func runAgent() error {
-	var key [32]byte
-	if _, err := hex.Decode(key[:], []byte(os.Getenv("ATOLL_FRAME_KEY"))); err != nil {
+	a := &fakeAgent{contexts: map[string]*execv1.Context{}, executions: map[string]*fakeExecution{}, open: map[string]int{}, files: map[string][]byte{}}
+	if _, err := hex.Decode(a.key[:], []byte(os.Getenv("ATOLL_FRAME_KEY"))); err != nil {
 		return err
 	}
+	control := os.NewFile(3, "control")
+	listener, err := net.FileListener(control)
+	if err != nil {
+		return err
+	}
+	control.Close()
+	ready := make(chan struct{})
+	go a.serveControl(listener, ready)
+	<-ready
 	if delay, err := time.ParseDuration(os.Getenv("ATOLL_FAKE_DELAY")); err == nil {
 		time.Sleep(delay)
 	}
@@ -87,8 +109,11 @@ func runAgent() error {
 	if err != nil {
 		return err
 	}
-	a := &fakeAgent{contexts: map[string]*execv1.Context{}, executions: map[string]*fakeExecution{}, open: map[string]int{}}
-	return frame.Serve(context.Background(), in, out, frame.GuestOptions{Key: key, Handler: func(s *frame.Stream) {
+	return frame.Serve(context.Background(), in, out, frame.GuestOptions{Key: a.key, AfterEpoch: a.epoch, OnReset: func(epoch uint64) {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.epoch = epoch
+	}, Handler: func(s *frame.Stream) {
 		a.count(s.Method(), 1)
 		err := a.serve(s)
 		a.count(s.Method(), -1)
@@ -103,10 +128,11 @@ func refuse(code codes.Code, format string, values ...any) error {
 func (a *fakeAgent) serve(s *frame.Stream) error {
 	switch s.Method() {
 	case agentrpc.Hello:
-		if err := s.Receive(&agentv1.HelloRequest{}); err != nil {
+		hello := &agentv1.HelloRequest{}
+		if err := s.Receive(hello); err != nil {
 			return err
 		}
-		return s.Send(a.helloReply())
+		return s.Send(a.hello(hello))
 	case agentrpc.OpenContext:
 		request := &agentv1.OpenContextRequest{}
 		if err := s.Receive(request); err != nil {
@@ -142,16 +168,32 @@ func (a *fakeAgent) serve(s *frame.Stream) error {
 	return refuse(codes.Unimplemented, "%s", s.Method())
 }
 
-func (a *fakeAgent) helloReply() *agentv1.HelloReply {
+func (a *fakeAgent) hello(hello *agentv1.HelloRequest) *agentv1.HelloReply {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if hello.GetForgetHeld() {
+		clear(a.executions)
+	}
+	for old, id := range hello.GetRenameContexts() {
+		if c := a.contexts[old]; c != nil {
+			delete(a.contexts, old)
+			c.ContextId = id
+			a.contexts[id] = c
+		}
+	}
+	if a.deadline != nil {
+		a.deadline.Stop()
+	}
+	if at := hello.GetDeadlineUnixMs(); at != 0 {
+		a.deadline = time.AfterFunc(time.Until(time.UnixMilli(at)), func() { os.Exit(124) })
+	}
 	reply := &agentv1.HelloReply{AgentVersion: "fake"}
 	for _, c := range a.contexts {
 		reply.Contexts = append(reply.Contexts, c)
 	}
 	for id, e := range a.executions {
 		reply.Executions = append(reply.Executions, &agentv1.HeldExecution{
-			ExecutionId: id, AcknowledgedSeq: e.acknowledged, LastSeq: uint64(len(e.events)), Finished: e.finished, Process: e.process != nil,
+			ExecutionId: id, ContextId: e.contextID, AcknowledgedSeq: e.acknowledged, LastSeq: uint64(len(e.events)), Finished: e.finished, Process: e.process != nil,
 		})
 	}
 	return reply
@@ -172,8 +214,9 @@ func (a *fakeAgent) execute(s *frame.Stream) error {
 		}
 		if a.executions[id] == nil {
 			e := newFakeExecution(nil)
+			e.code, e.contextID = spec.GetCode(), spec.GetContextId()
 			a.executions[id] = e
-			go a.run(e, spec.GetCode())
+			go a.run(e)
 		}
 		a.mu.Unlock()
 	}
@@ -185,8 +228,9 @@ func (a *fakeAgent) execute(s *frame.Stream) error {
 		a.mu.Lock()
 		if a.executions[id] == nil {
 			e := newFakeExecution(spec)
+			e.code = strings.Join(spec.GetArgv(), " ")
 			a.executions[id] = e
-			go a.run(e, strings.Join(spec.GetArgv(), " "))
+			go a.run(e)
 		}
 		a.mu.Unlock()
 	}
@@ -257,6 +301,25 @@ func (a *fakeAgent) interrupt(id string) {
 func (a *fakeAgent) add(e *fakeExecution, events ...*execv1.ExecutionEvent) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	e.add(events...)
+}
+
+// script appends events of the code itself, but for those that are there from before a snapshot.
+func (a *fakeAgent) script(e *fakeExecution, events ...*execv1.ExecutionEvent) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, event := range events {
+		if e.replay > 0 {
+			e.replay--
+			continue
+		}
+		e.scripted++
+		e.add(event)
+	}
+}
+
+// add requires the agent's lock.
+func (e *fakeExecution) add(events ...*execv1.ExecutionEvent) {
 	for _, event := range events {
 		if event != nil {
 			event.Seq = uint64(len(e.events) + 1)
@@ -272,8 +335,8 @@ func (a *fakeAgent) add(e *fakeExecution, events ...*execv1.ExecutionEvent) {
 	e.changed = make(chan struct{})
 }
 
-func (a *fakeAgent) run(e *fakeExecution, code string) {
-	word, argument, _ := strings.Cut(code, " ")
+func (a *fakeAgent) run(e *fakeExecution) {
+	word, argument, _ := strings.Cut(e.code, " ")
 	n, _ := strconv.Atoi(argument)
 	end := &execv1.Finished{Reason: execv1.ExitReason_EXIT_REASON_COMPLETED}
 	started := &execv1.Started{AtUnixMs: time.Now().UnixMilli()}
@@ -281,24 +344,24 @@ func (a *fakeAgent) run(e *fakeExecution, code string) {
 		end.Reason = execv1.ExitReason_EXIT_REASON_EXITED
 		started.Pid = 42
 	}
-	a.add(e, &execv1.ExecutionEvent{Event: &execv1.ExecutionEvent_Started{Started: started}})
+	a.script(e, &execv1.ExecutionEvent{Event: &execv1.ExecutionEvent_Started{Started: started}})
 	switch word {
 	case "print":
 		for i := range n {
-			a.add(e, output(fmt.Sprintf("%099d\n", i)))
+			a.script(e, output(fmt.Sprintf("%099d\n", i)))
 		}
 	case "hold":
-		a.add(e, output("holding\n"))
+		a.script(e, output("holding\n"))
 		<-e.interrupt
 		if e.process == nil {
 			end.Reason = execv1.ExitReason_EXIT_REASON_INTERRUPTED
 		} else {
 			end.Signal = 15
 		}
-	case "echo", "sip":
+	case "echo", "cat", "sip":
 		<-e.interrupt
 	case "allocate":
-		a.add(e, output("allocating\n"))
+		a.script(e, output("allocating\n"))
 		var all [][]byte
 		for range n {
 			b := make([]byte, 1<<20)
@@ -309,7 +372,7 @@ func (a *fakeAgent) run(e *fakeExecution, code string) {
 		}
 		end.ExitCode = int32(len(all))
 	case "exit":
-		a.add(e, output("leaving\n"))
+		a.script(e, output("leaving\n"))
 		// What was said is on its way; the engine acknowledges nothing so small.
 		<-time.After(50 * time.Millisecond)
 		os.Exit(n)
@@ -317,15 +380,20 @@ func (a *fakeAgent) run(e *fakeExecution, code string) {
 		end.ExitCode = int32(n)
 	case "skip":
 		a.mu.Lock()
-		e.events = append(e.events, &execv1.ExecutionEvent{})
+		if e.replay > 0 {
+			e.replay--
+		} else {
+			e.scripted++
+			e.events = append(e.events, &execv1.ExecutionEvent{})
+		}
 		a.mu.Unlock()
-		a.add(e, output("after the hole\n"))
+		a.script(e, output("after the hole\n"))
 		<-e.interrupt
 	case "endless":
-		a.add(e, nil)
+		a.script(e, nil)
 		<-e.interrupt
 	}
-	a.add(e, &execv1.ExecutionEvent{Event: &execv1.ExecutionEvent_Finished{Finished: end}})
+	a.script(e, &execv1.ExecutionEvent{Event: &execv1.ExecutionEvent_Finished{Finished: end}})
 }
 
 func output(text string) *execv1.ExecutionEvent {

@@ -37,7 +37,7 @@ const (
 	secondID = "box-bbbbbbbbbbbbbbbbbbbbbbbbbb"
 )
 
-func (s Subject) prepare(t *testing.T, id string) *sandbox {
+func (s Subject) make(t *testing.T, id string) *sandbox {
 	t.Helper()
 	group, err := s.Cgroups.Create(id, cgroup.Limits{MemoryBytes: 304 << 20})
 	if err != nil {
@@ -57,22 +57,39 @@ func (s Subject) prepare(t *testing.T, id string) *sandbox {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience.Of(10*time.Second))
 		defer cancel()
-		if err := errors.Join(s.Driver.Delete(ctx, id), group.Remove(ctx)); err != nil {
+		if err := errors.Join(s.Driver.Delete(ctx, id, ""), group.Remove(ctx)); err != nil {
 			t.Error(err)
 		}
 	})
 	return b
 }
 
-func (s Subject) start(t *testing.T, id string) *sandbox {
+// prepared is a sandbox that nothing runs in yet.
+func (s Subject) prepared(t *testing.T, id string, change ...func(*driver.Spec)) *sandbox {
 	t.Helper()
-	b := s.prepare(t, id)
-	pid, err := s.Driver.Start(t.Context(), b.spec)
+	b := s.make(t, id)
+	for _, f := range change {
+		f(&b.spec)
+	}
+	pid, err := s.Driver.Prepare(t.Context(), b.spec)
+	b.check(t, err)
+	b.pid = pid
+	return b
+}
+
+func (s Subject) start(t *testing.T, id string, change ...func(*driver.Spec)) *sandbox {
+	t.Helper()
+	b := s.prepared(t, id, change...)
+	b.check(t, s.Driver.Launch(t.Context(), id, b.spec.Dir, ""))
+	return b
+}
+
+// check fails the test with what the sandbox said.
+func (b *sandbox) check(t *testing.T, err error) {
+	t.Helper()
 	if err != nil {
 		t.Fatalf("%v; log: %s", err, driver.Tail(filepath.Join(b.spec.Dir, driver.StderrName), 2048))
 	}
-	b.pid = pid
-	return b
 }
 
 // hello fails the test if the agent does not answer.
@@ -81,9 +98,7 @@ func (b *sandbox) hello(t *testing.T, epoch uint64) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience.Of(20*time.Second))
 	defer cancel()
 	session, err := Dial(ctx, b.spec.Dir, b.key, epoch)
-	if err != nil {
-		t.Fatalf("%v; log: %s", err, driver.Tail(filepath.Join(b.spec.Dir, driver.StderrName), 2048))
-	}
+	b.check(t, err)
 	session.Close()
 }
 
@@ -114,7 +129,7 @@ func Contract(t *testing.T, subject func(t *testing.T) Subject) {
 		if ids, err := s.Driver.List(); err != nil || !slices.Equal(ids, []string{firstID}) {
 			t.Fatalf("%v, %v (expected: the one)", ids, err)
 		}
-		if err := s.Driver.Delete(t.Context(), firstID); err != nil {
+		if err := s.Driver.Delete(t.Context(), firstID, ""); err != nil {
 			t.Fatal(err)
 		}
 		await(t, func() bool { return !alive(b.pid) })
@@ -124,7 +139,7 @@ func Contract(t *testing.T, subject func(t *testing.T) Subject) {
 		if !b.group.Exists() {
 			t.Fatal("the group is gone, and with it why the sandbox ended")
 		}
-		if err := s.Driver.Delete(t.Context(), firstID); err != nil {
+		if err := s.Driver.Delete(t.Context(), firstID, ""); err != nil {
 			t.Fatalf("deleting again: %v", err)
 		}
 	})
@@ -138,7 +153,7 @@ func Contract(t *testing.T, subject func(t *testing.T) Subject) {
 			pids, err := b.group.Pids()
 			return err == nil && len(pids) == 0
 		})
-		if err := s.Driver.Delete(t.Context(), firstID); err != nil {
+		if err := s.Driver.Delete(t.Context(), firstID, ""); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -146,19 +161,19 @@ func Contract(t *testing.T, subject func(t *testing.T) Subject) {
 		s := subject(t)
 		s.start(t, firstID)
 		other := s.start(t, secondID)
-		if err := s.Driver.Delete(t.Context(), firstID); err != nil {
+		if err := s.Driver.Delete(t.Context(), firstID, ""); err != nil {
 			t.Fatal(err)
 		}
 		other.hello(t, 1)
 	})
 	t.Run("FailedStartLeavesNothingAfterDelete", func(t *testing.T) {
 		s := subject(t)
-		b := s.prepare(t, firstID)
+		b := s.make(t, firstID)
 		b.spec.ImagePath = filepath.Join(t.TempDir(), "missing.erofs")
-		if _, err := s.Driver.Start(t.Context(), b.spec); err == nil {
+		if _, err := s.Driver.Prepare(t.Context(), b.spec); err == nil {
 			t.Fatal("a sandbox was started without an image")
 		}
-		if err := s.Driver.Delete(t.Context(), firstID); err != nil {
+		if err := s.Driver.Delete(t.Context(), firstID, ""); err != nil {
 			t.Fatal(err)
 		}
 		if ids, err := s.Driver.List(); err != nil || len(ids) != 0 {
@@ -168,15 +183,16 @@ func Contract(t *testing.T, subject func(t *testing.T) Subject) {
 			t.Fatalf("%v, %v (expected: no process)", pids, err)
 		}
 	})
+	snapshots(t, subject)
 	t.Run("CancelledStartLeavesNothingAfterDelete", func(t *testing.T) {
 		s := subject(t)
-		b := s.prepare(t, firstID)
+		b := s.make(t, firstID)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if _, err := s.Driver.Start(ctx, b.spec); err == nil {
+		if _, err := s.Driver.Prepare(ctx, b.spec); err == nil {
 			t.Fatal("a cancelled start succeeded")
 		}
-		if err := s.Driver.Delete(t.Context(), firstID); err != nil {
+		if err := s.Driver.Delete(t.Context(), firstID, ""); err != nil {
 			t.Fatal(err)
 		}
 		ctx, stop := context.WithTimeout(t.Context(), patience.Of(5*time.Second))

@@ -1,6 +1,7 @@
 package drivertest
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -25,6 +26,7 @@ import (
 //	file "zeros/N"        N bytes; read in pieces of 60,000
 //	file "denied"         can't be written, which is said after the first message
 //	file "uploads"        how many uploads, downloads, watches and tunnels are open, as its size
+//	file "/tmp/…"         is kept, and read back
 //	port 7                an echo; 9: nothing listens there
 var insideCalls = map[string]func(*fakeAgent, *frame.Stream) error{
 	agentrpc.WriteInput:         (*fakeAgent).writeInput,
@@ -193,6 +195,13 @@ func (a *fakeAgent) readFile(s *frame.Stream) error {
 		return err
 	}
 	word, argument := filepath.Split(request.GetPath())
+	a.mu.Lock()
+	content, kept := a.files[request.GetPath()]
+	a.mu.Unlock()
+	if kept {
+		return errors.Join(
+			s.Send(&filev1.FilePiece{File: &filev1.FileInfo{Path: request.GetPath(), Size: uint64(len(content))}}), s.Send(&filev1.FilePiece{Data: content}))
+	}
 	if word != "zeros/" {
 		return refuse(codes.NotFound, "%s: no such file or directory", request.GetPath())
 	}
@@ -227,6 +236,7 @@ func (a *fakeAgent) writeFile(s *frame.Stream) error {
 	defer os.Remove(temporary.Name())
 	defer temporary.Close()
 	var total uint64
+	var content []byte
 	for {
 		if err := s.Receive(request); err == io.EOF {
 			return refuse(codes.Canceled, "broken off")
@@ -234,12 +244,20 @@ func (a *fakeAgent) writeFile(s *frame.Stream) error {
 			return err
 		}
 		if request.GetCommit() != nil {
+			if strings.HasPrefix(open.GetPath(), "/tmp/") {
+				a.mu.Lock()
+				a.files[open.GetPath()] = content
+				a.mu.Unlock()
+			}
 			return s.Send(&filev1.WriteFileReply{Bytes: total, Created: true, File: &filev1.FileInfo{Path: open.GetPath()}})
 		}
 		if open.GetPath() == "full" && total > 1<<20 {
 			return refuse(codes.ResourceExhausted, "full: no space left on device")
 		}
 		total += uint64(len(request.GetData()))
+		if strings.HasPrefix(open.GetPath(), "/tmp/") {
+			content = append(content, request.GetData()...)
+		}
 	}
 }
 

@@ -18,9 +18,10 @@ import (
 	"atoll/node/internal/reap"
 )
 
-// Driver executes the runsc of one build.
+// Driver executes the runsc of the build that a sandbox was made with.
 type Driver struct {
-	runsc string
+	// builds knows the folders of the builds, version is the current one.
+	builds builds
 	// root is where runsc keeps its state; of this instance alone.
 	root string
 	// netns is the path of the shared network namespace.
@@ -35,6 +36,8 @@ type Driver struct {
 type Options struct {
 	// RunscDir holds runsc, gvisor-bin/ and VERSION.
 	RunscDir string
+	// RuntimesDir holds one folder like that for each build that sandboxes or snapshots still need; empty: none.
+	RuntimesDir string
 	// RunDir is the instance's folder under /run.
 	RunDir string
 	// NetworkNamespace is the path of the namespace boxes share.
@@ -44,13 +47,13 @@ type Options struct {
 
 // New checks the build and prepares the instance's folders.
 func New(o Options) (*Driver, error) {
-	version, err := os.ReadFile(filepath.Join(o.RunscDir, "VERSION"))
+	version, err := readVersion(o.RunscDir)
 	if err != nil {
 		return nil, fmt.Errorf("no runsc build in %s (remedy: run ./atoll up, which builds it): %w", o.RunscDir, err)
 	}
 	d := &Driver{
-		runsc: filepath.Join(o.RunscDir, "runsc"), root: filepath.Join(o.RunDir, "runsc"), netns: o.NetworkNamespace,
-		empty: filepath.Join(o.RunDir, "empty"), version: strings.TrimSpace(string(version)), reaper: o.Reaper,
+		builds: builds{current: o.RunscDir, kept: o.RuntimesDir}, root: filepath.Join(o.RunDir, "runsc"), netns: o.NetworkNamespace,
+		empty: filepath.Join(o.RunDir, "empty"), version: version, reaper: o.Reaper,
 	}
 	for _, dir := range []string{d.root, d.empty} {
 		if err := os.MkdirAll(dir, 0o711); err != nil {
@@ -64,6 +67,14 @@ func (d *Driver) Name() string { return "gvisor" }
 
 func (d *Driver) Version() string { return d.version }
 
+func (d *Driver) Versions() []string { return d.builds.versions(d.version) }
+
+// runsc is the path of a build's binary.
+func (d *Driver) runsc(build string) (string, error) {
+	dir, err := d.builds.folder(d.version, build)
+	return filepath.Join(dir, "runsc"), err
+}
+
 // overlayDir holds the box's writable layer, a file that runsc unlinks at once.
 func overlayDir(dir string) string { return filepath.Join(dir, "overlay") }
 
@@ -75,6 +86,8 @@ func (d *Driver) flags(dir string) []string {
 		"--sidecar-usage-policy=STRICT",
 		"--allow-suid",
 		"--host-settings=ignore",
+		// It would have a sandbox and a snapshot's source agree on the paths of their images. What must agree, the engine compares.
+		"--restore-spec-validation=ignore",
 	}
 	if dir != "" {
 		flags = append(flags, "--overlay2=root:dir="+overlayDir(dir))
@@ -82,7 +95,7 @@ func (d *Driver) flags(dir string) []string {
 	return flags
 }
 
-func (d *Driver) Start(ctx context.Context, spec driver.Spec) (int, error) {
+func (d *Driver) Prepare(ctx context.Context, spec driver.Spec) (int, error) {
 	if err := os.MkdirAll(overlayDir(spec.Dir), 0o700); err != nil {
 		return 0, err
 	}
@@ -101,8 +114,15 @@ func (d *Driver) Start(ctx context.Context, spec driver.Spec) (int, error) {
 	pidFile := filepath.Join(spec.Dir, "pid")
 	// "run --detach" would save one process start (7 of 90 ms), but on a failed
 	// start it destroys the container before anyone could ask why.
-	args := append(d.flags(spec.Dir), "create", "--bundle", spec.Dir, "--pid-file", pidFile, spec.ID)
-	if err := d.run(ctx, "create", args, spec.Dir, pipes, sentryThreads(spec.CPUMillis)...); err != nil {
+	args := append(d.flags(spec.Dir), "create", "--bundle", spec.Dir, "--pid-file", pidFile)
+	if spec.FilesFrom != "" {
+		if err := checkFilesSnapshot(spec.FilesFrom); err != nil {
+			return 0, err
+		}
+		args = append(args, "--fs-restore-image-path", spec.FilesFrom)
+	}
+	call := call{name: "create", build: spec.Build, args: append(args, spec.ID), pipes: pipes, dir: spec.Dir, env: sentryThreads(spec.CPUMillis)}
+	if err := d.run(ctx, call); err != nil {
 		return 0, err
 	}
 	text, err := os.ReadFile(pidFile)
@@ -113,14 +133,60 @@ func (d *Driver) Start(ctx context.Context, spec driver.Spec) (int, error) {
 	if err != nil || pid <= 1 {
 		return 0, fmt.Errorf("runsc create: process id %q (expected: a number above 1)", text)
 	}
-	if err := d.run(ctx, "start", append(d.flags(spec.Dir), "start", spec.ID), spec.Dir, nil); err != nil {
-		return 0, err
-	}
 	return pid, nil
 }
 
-// DiskUsed finds the writable layer among the sentry's open files, since its name is gone.
-func (d *Driver) DiskUsed(dir string, pid int) (uint64, error) {
+func (d *Driver) Launch(ctx context.Context, id, _, build string) error {
+	return d.command(ctx, build, "start", id)
+}
+
+func (d *Driver) Restore(ctx context.Context, id, _, build, image string) error {
+	return d.command(ctx, build, "restore", "--detach", "--image-path", image, id)
+}
+
+func (d *Driver) Pause(ctx context.Context, id, _, build string) error {
+	return d.command(ctx, build, "pause", id)
+}
+
+func (d *Driver) Resume(ctx context.Context, id, _, build string) error {
+	return d.command(ctx, build, "resume", id)
+}
+
+func (d *Driver) Checkpoint(ctx context.Context, id, _, build, image string) error {
+	if err := os.Mkdir(image, 0o700); err != nil {
+		return err
+	}
+	// Not left running, a sandbox whose snapshot fails (a full disk) would be lost with it.
+	return d.command(ctx, build, "checkpoint", "--leave-running", "--image-path", image, id)
+}
+
+func (d *Driver) CheckpointFiles(ctx context.Context, id, _, build, image string) error {
+	if err := os.Mkdir(image, 0o700); err != nil {
+		return err
+	}
+	if err := d.command(ctx, build, "fscheckpoint", "--leave-running", "--image-path", image, id); err != nil {
+		return err
+	}
+	return checkFilesSnapshot(image)
+}
+
+// filesSnapshot are the files of a files snapshot. Where they are missing, runsc starts with nothing and says nothing.
+var filesSnapshot = []string{"fscheckpoint.pb", "multitar.img", "pages.img", "pages_meta.img"}
+
+func checkFilesSnapshot(dir string) error {
+	for _, name := range filesSnapshot {
+		if info, err := os.Stat(filepath.Join(dir, name)); err != nil {
+			return fmt.Errorf("files snapshot: %w", err)
+		} else if !info.Mode().IsRegular() {
+			return fmt.Errorf("files snapshot: %s is no file", filepath.Join(dir, name))
+		}
+	}
+	return nil
+}
+
+// DiskUsed finds the writable layer among the sentry's open files, since its name is gone; by the name it had, since the folder it was in
+// may have another by now.
+func (d *Driver) DiskUsed(_ string, pid int) (uint64, error) {
 	fds := fmt.Sprintf("/proc/%d/fd", pid)
 	folder, err := os.Open(fds)
 	if err != nil {
@@ -134,7 +200,7 @@ func (d *Driver) DiskUsed(dir string, pid int) (uint64, error) {
 	for _, name := range names {
 		path := filepath.Join(fds, name)
 		target, err := os.Readlink(path)
-		if err != nil || !strings.HasPrefix(target, overlayDir(dir)+"/") {
+		if err != nil || !strings.HasPrefix(filepath.Base(target), "runsc-filestore-") {
 			continue
 		}
 		var s unix.Stat_t
@@ -163,8 +229,28 @@ func sentryThreads(cpuMillis uint32) []string {
 	return []string{"GOMAXPROCS=" + strconv.Itoa(min(runtime.NumCPU(), int(cpuMillis+999)/1000))}
 }
 
-// run executes runsc, with additions to its environment, which the sentry inherits; what it prints ends up in the error.
-func (d *Driver) run(ctx context.Context, name string, args []string, dir string, pipes *driver.Pipes, env ...string) error {
+// call is one execution of runsc.
+type call struct {
+	name, build string
+	args        []string
+	// pipes become the sandbox's, and dir is where they are; nil where none is made.
+	pipes *driver.Pipes
+	dir   string
+	// env is added to the environment, which the sentry inherits.
+	env []string
+}
+
+// command executes runsc on a sandbox that is there: name, flags, id.
+func (d *Driver) command(ctx context.Context, build, name string, args ...string) error {
+	return d.run(ctx, call{name: name, build: build, args: append(append(d.flags(""), name), args...)})
+}
+
+// run executes runsc; what it prints ends up in the error.
+func (d *Driver) run(ctx context.Context, c call) error {
+	runsc, err := d.runsc(c.build)
+	if err != nil {
+		return err
+	}
 	output, err := newOutputFile()
 	if err != nil {
 		return err
@@ -172,21 +258,21 @@ func (d *Driver) run(ctx context.Context, name string, args []string, dir string
 	defer output.Close()
 	// create's standard error becomes the sandbox's, so its own messages go there as well.
 	files := []*os.File{nil, output, output}
-	if pipes != nil {
-		files = []*os.File{pipes.Stdin, pipes.Stdout, pipes.Stderr}
+	if c.pipes != nil {
+		files = []*os.File{c.pipes.Stdin, c.pipes.Stdout, c.pipes.Stderr}
 	}
-	status, err := d.reaper.Run(ctx, reap.Command{Path: d.runsc, Args: args, Files: files, Env: append(os.Environ(), env...), Dir: "/"})
+	status, err := d.reaper.Run(ctx, reap.Command{Path: runsc, Args: c.args, Files: files, Env: append(os.Environ(), c.env...), Dir: "/"})
 	if err != nil {
-		return fmt.Errorf("runsc %s: %w", name, err)
+		return fmt.Errorf("runsc %s: %w", c.name, err)
 	}
 	if status.ExitStatus() == 0 {
 		return nil
 	}
 	said := readAll(output)
-	if pipes != nil {
-		said = driver.Tail(filepath.Join(dir, driver.StderrName), 2048)
+	if c.pipes != nil {
+		said = driver.Tail(filepath.Join(c.dir, driver.StderrName), 2048)
 	}
-	return &commandError{name: name, status: status, output: said}
+	return &commandError{name: c.name, status: status, output: said}
 }
 
 type commandError struct {
@@ -220,7 +306,7 @@ func readAll(f *os.File) string {
 	return string(bytes.TrimSpace(b[:n]))
 }
 
-func (d *Driver) Delete(ctx context.Context, id string) error {
+func (d *Driver) Delete(ctx context.Context, id, build string) error {
 	kept, err := d.keeps(id)
 	if err != nil {
 		return err
@@ -228,7 +314,11 @@ func (d *Driver) Delete(ctx context.Context, id string) error {
 	if !kept {
 		return nil
 	}
-	if err := d.run(ctx, "delete", append(d.flags(""), "delete", "--force", id), "", nil); err != nil {
+	if _, err := d.runsc(build); err != nil {
+		// Any build can kill what another made.
+		build = ""
+	}
+	if err := d.command(ctx, build, "delete", "--force", id); err != nil {
 		// A create that was cut off leaves files which runsc itself can't load any
 		// more. The processes are killed through the control group; the files are
 		// removed here.
@@ -283,7 +373,7 @@ func (d *Driver) List() ([]string, error) {
 // ForPurge returns a driver that can list and delete, even where the build is missing.
 func ForPurge(o Options) *Driver {
 	return &Driver{
-		runsc: filepath.Join(o.RunscDir, "runsc"), root: filepath.Join(o.RunDir, "runsc"), netns: o.NetworkNamespace, reaper: o.Reaper,
+		builds: builds{current: o.RunscDir, kept: o.RuntimesDir}, root: filepath.Join(o.RunDir, "runsc"), netns: o.NetworkNamespace, reaper: o.Reaper,
 	}
 }
 

@@ -101,9 +101,10 @@ func ociConfig(spec driver.Spec, empty, netns string) ([]byte, error) {
 			{Destination: "/tmp/.atoll", Type: "tmpfs", Source: "tmpfs", Options: []string{"ro", "nosuid", "nodev", "noexec", "mode=0555", "size=4096"}},
 		},
 		Annotations: map[string]string{
-			"dev.gvisor.spec.rootfs.source":  spec.ImagePath,
-			"dev.gvisor.spec.rootfs.type":    "erofs",
-			"dev.gvisor.spec.rootfs.overlay": "dir=" + overlayDir(spec.Dir),
+			"dev.gvisor.spec.rootfs.source": spec.ImagePath,
+			"dev.gvisor.spec.rootfs.type":   "erofs",
+			// That it is on disk; which folder, the flag --overlay2 says.
+			"dev.gvisor.spec.rootfs.overlay": "dir=/overlay",
 			"dev.gvisor.spec.rootfs.options": "size=" + strconv.FormatUint(spec.DiskBytes, 10),
 		},
 		Linux: ociLinux{

@@ -1,0 +1,421 @@
+package drivertest
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"atoll/node/gen/agentv1"
+	"atoll/node/gen/execv1"
+	"atoll/node/gen/filev1"
+	"atoll/node/internal/agentrpc"
+	"atoll/node/internal/cgroup"
+	"atoll/node/internal/driver"
+	"atoll/node/internal/frame"
+	"atoll/node/internal/patience"
+)
+
+// line is a connection to an agent with one process, cat, that prints what it is given.
+type line struct {
+	t       *testing.T
+	box     *sandbox
+	session *frame.Session
+	stream  *frame.Stream
+	output  string
+}
+
+const catID = "proc-aaaaaaaaaaaaaaaaaaaaaaaaaa"
+
+func (b *sandbox) dial(t *testing.T, epoch uint64) *line {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience.Of(20*time.Second))
+	defer cancel()
+	session, err := Dial(ctx, b.spec.Dir, b.key, epoch)
+	b.check(t, err)
+	t.Cleanup(func() { session.Close() })
+	return &line{t: t, box: b, session: session}
+}
+
+func (l *line) open(first *agentv1.ExecuteRequest) *line {
+	l.t.Helper()
+	var err error
+	l.stream, err = l.session.Open(l.t.Context(), agentrpc.Execute)
+	l.box.check(l.t, err)
+	l.box.check(l.t, l.stream.Send(first))
+	return l
+}
+
+func (l *line) startCat() *line {
+	l.t.Helper()
+	l.open(&agentv1.ExecuteRequest{Message: &agentv1.ExecuteRequest_StartProcess{StartProcess: &execv1.ProcessSpec{
+		ProcessId: catID, Argv: []string{"cat"}, Stdin: true,
+	}}})
+	l.box.check(l.t, l.stream.Receive(&execv1.ExecutionEvent{}))
+	return l
+}
+
+// attach takes over the process from its first output on.
+func (l *line) attach() *line {
+	l.t.Helper()
+	return l.open(&agentv1.ExecuteRequest{Message: &agentv1.ExecuteRequest_Attach{Attach: &agentv1.Attach{ExecutionId: catID}}})
+}
+
+func (l *line) write(text string) {
+	l.t.Helper()
+	ctx, cancel := context.WithTimeout(l.t.Context(), patience.Of(20*time.Second))
+	defer cancel()
+	request := &execv1.WriteInputRequest{ProcessId: catID, Data: []byte(text), WaitMs: 10_000}
+	l.box.check(l.t, frame.Call(ctx, l.session, agentrpc.WriteInput, request, &execv1.WriteInputReply{}))
+}
+
+// expect reads until all that was printed is the text.
+func (l *line) expect(text string) {
+	l.t.Helper()
+	within := patience.Of(20 * time.Second)
+	giveUp := time.AfterFunc(within, l.stream.Cancel)
+	defer giveUp.Stop()
+	for l.output != text {
+		event := &execv1.ExecutionEvent{}
+		if err := l.stream.Receive(event); err != nil {
+			l.t.Fatalf("%v after %q (expected: %q within %v)", err, l.output, text, within)
+		}
+		l.output += string(event.GetOutput().GetData())
+	}
+}
+
+func (l *line) writeFile(path, content string) {
+	l.t.Helper()
+	ctx, cancel := context.WithTimeout(l.t.Context(), patience.Of(20*time.Second))
+	defer cancel()
+	s, err := l.session.Open(ctx, agentrpc.WriteFile)
+	l.box.check(l.t, err)
+	l.box.check(l.t, errors.Join(
+		s.Send(&filev1.WriteFileRequest{Message: &filev1.WriteFileRequest_Open{Open: &filev1.WriteFileOpen{Path: path}}}),
+		s.Send(&filev1.WriteFileRequest{Message: &filev1.WriteFileRequest_Data{Data: []byte(content)}}),
+		s.Send(&filev1.WriteFileRequest{Message: &filev1.WriteFileRequest_Commit_{Commit: &filev1.WriteFileRequest_Commit{}}}),
+		s.Receive(&filev1.WriteFileReply{})))
+}
+
+func (l *line) readFile(path string) string {
+	l.t.Helper()
+	ctx, cancel := context.WithTimeout(l.t.Context(), patience.Of(20*time.Second))
+	defer cancel()
+	s, err := l.session.Open(ctx, agentrpc.ReadFile)
+	l.box.check(l.t, err)
+	l.box.check(l.t, s.Send(&filev1.ReadFileRequest{Path: path}))
+	var content []byte
+	for {
+		piece := &filev1.FilePiece{}
+		if err := s.Receive(piece); err == io.EOF {
+			return string(content)
+		} else if err != nil {
+			l.t.Fatal(err)
+		}
+		content = append(content, piece.GetData()...)
+	}
+}
+
+// become is the sandbox with the key that came with a snapshot of another.
+func (b *sandbox) become(source *sandbox) *sandbox {
+	b.key = source.key
+	return b
+}
+
+// move renames the streams to another folder, as the engine does when it gives what was prepared to a box.
+func (b *sandbox) move(t *testing.T) {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "moved")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{driver.StdinName, driver.StdoutName, driver.StderrName} {
+		if err := os.Rename(filepath.Join(b.spec.Dir, name), filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.RemoveAll(b.spec.Dir); err != nil {
+		t.Fatal(err)
+	}
+	b.spec.Dir = dir
+}
+
+// copyImages has a sandbox use copies of its images elsewhere.
+func copyImages(t *testing.T) func(*driver.Spec) {
+	return func(s *driver.Spec) {
+		dir := t.TempDir()
+		for _, path := range []*string{&s.ImagePath, &s.AgentImagePath} {
+			if *path == "" {
+				continue
+			}
+			from, err := os.Open(*path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer from.Close()
+			to, err := os.Create(filepath.Join(dir, filepath.Base(*path)+".copy"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.Copy(to, from); err != nil {
+				t.Fatal(err)
+			}
+			if err := to.Close(); err != nil {
+				t.Fatal(err)
+			}
+			*path = to.Name()
+		}
+	}
+}
+
+func snapshots(t *testing.T, subject func(t *testing.T) Subject) {
+	t.Run("SnapshotLivesOnInAnotherSandboxElsewhere", func(t *testing.T) {
+		s := subject(t)
+		source := s.start(t, firstID)
+		l := source.dial(t, 1).startCat()
+		l.write("before\n")
+		l.expect("before\n")
+		l.writeFile("/tmp/kept", "content")
+		image := filepath.Join(t.TempDir(), "image")
+		source.check(t, s.Driver.Checkpoint(t.Context(), firstID, source.spec.Dir, "", image))
+		l.write("source\n")
+		l.expect("before\nsource\n")
+
+		target := s.prepared(t, secondID, copyImages(t), func(s *driver.Spec) { s.Hostname, s.CPUMillis = "other", 1000 }).become(source)
+		if err := target.group.Set(cgroup.Limits{MemoryBytes: 400 << 20, CPUMillis: 1500}); err != nil {
+			t.Fatal(err)
+		}
+		target.move(t)
+		target.check(t, s.Driver.Restore(t.Context(), secondID, target.spec.Dir, "", image))
+		m := target.dial(t, 2).attach()
+		m.write("copy\n")
+		m.expect("before\ncopy\n")
+		if content := m.readFile("/tmp/kept"); content != "content" {
+			t.Fatalf("file %q (expected: as in the source)", content)
+		}
+		if used, err := s.Driver.DiskUsed(target.spec.Dir, target.pid); err != nil || used > 64<<20 {
+			t.Fatalf("disk used %d, %v", used, err)
+		}
+		l.write("again\n")
+		l.expect("before\nsource\nagain\n")
+		// The copy is a sandbox like any other.
+		second := filepath.Join(t.TempDir(), "second")
+		target.check(t, s.Driver.Checkpoint(t.Context(), secondID, target.spec.Dir, "", second))
+		m.write("more\n")
+		m.expect("before\ncopy\nmore\n")
+	})
+	t.Run("SnapshotMayBeUsedTwiceAndOutlivesItsSource", func(t *testing.T) {
+		s := subject(t)
+		source := s.start(t, firstID)
+		l := source.dial(t, 1).startCat()
+		l.write("before\n")
+		l.expect("before\n")
+		image := filepath.Join(t.TempDir(), "image")
+		source.check(t, s.Driver.Checkpoint(t.Context(), firstID, source.spec.Dir, "", image))
+		source.check(t, s.Driver.Delete(t.Context(), firstID, ""))
+		for epoch := range uint64(2) {
+			target := s.prepared(t, secondID).become(source)
+			target.check(t, s.Driver.Restore(t.Context(), secondID, target.spec.Dir, "", image))
+			m := target.dial(t, epoch+2).attach()
+			m.write("copy\n")
+			m.expect("before\ncopy\n")
+			target.remove(t, s)
+		}
+	})
+	t.Run("PausedSandboxStandsStillUntilResumed", func(t *testing.T) {
+		s := subject(t)
+		b := s.start(t, firstID)
+		l := b.dial(t, 1).startCat()
+		b.check(t, s.Driver.Pause(t.Context(), firstID, b.spec.Dir, ""))
+		if err := s.Driver.Pause(t.Context(), firstID, b.spec.Dir, ""); err == nil {
+			t.Fatal("a paused sandbox was paused")
+		}
+		written := make(chan error, 1)
+		go func() {
+			request := &execv1.WriteInputRequest{ProcessId: catID, Data: []byte("late\n"), WaitMs: 10_000}
+			written <- frame.Call(t.Context(), l.session, agentrpc.WriteInput, request, &execv1.WriteInputReply{})
+		}()
+		select {
+		case err := <-written:
+			t.Fatalf("a paused sandbox answered: %v", err)
+		case <-time.After(300 * time.Millisecond):
+		}
+		b.check(t, s.Driver.Resume(t.Context(), firstID, b.spec.Dir, ""))
+		l.expect("late\n")
+		b.check(t, <-written)
+		if err := s.Driver.Resume(t.Context(), firstID, b.spec.Dir, ""); err == nil {
+			t.Fatal("a running sandbox was resumed")
+		}
+	})
+	t.Run("SnapshotOfPausedSandboxLeavesItPausedAndItsCopyRuns", func(t *testing.T) {
+		s := subject(t)
+		b := s.start(t, firstID)
+		l := b.dial(t, 1).startCat()
+		l.write("before\n")
+		l.expect("before\n")
+		b.check(t, s.Driver.Pause(t.Context(), firstID, b.spec.Dir, ""))
+		for _, name := range []string{"first", "second"} {
+			image := filepath.Join(t.TempDir(), name)
+			b.check(t, s.Driver.Checkpoint(t.Context(), firstID, b.spec.Dir, "", image))
+			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+			defer cancel()
+			if err := frame.Call(ctx, l.session, agentrpc.ListProcesses, &agentv1.ListProcessesRequest{}, &agentv1.ListProcessesReply{}); err == nil {
+				t.Fatal("a paused sandbox answered after its snapshot")
+			}
+			target := s.prepared(t, secondID).become(b)
+			target.check(t, s.Driver.Restore(t.Context(), secondID, target.spec.Dir, "", image))
+			m := target.dial(t, 2).attach()
+			m.write("copy\n")
+			m.expect("before\ncopy\n")
+			target.remove(t, s)
+		}
+		b.check(t, s.Driver.Resume(t.Context(), firstID, b.spec.Dir, ""))
+		l.write("source\n")
+		l.expect("before\nsource\n")
+	})
+	t.Run("FailedSnapshotLeavesTheSandboxAsItWas", func(t *testing.T) {
+		s := subject(t)
+		b := s.start(t, firstID)
+		l := b.dial(t, 1).startCat()
+		existing := t.TempDir()
+		if err := s.Driver.Checkpoint(t.Context(), firstID, b.spec.Dir, "", existing); err == nil {
+			t.Fatal("a snapshot was written into a folder that is there already")
+		}
+		if err := s.Driver.Checkpoint(t.Context(), firstID, b.spec.Dir, "", filepath.Join(existing, "missing", "image")); err == nil {
+			t.Fatal("a snapshot was written nowhere")
+		}
+		l.write("running\n")
+		l.expect("running\n")
+		b.check(t, s.Driver.Pause(t.Context(), firstID, b.spec.Dir, ""))
+		if err := s.Driver.Checkpoint(t.Context(), firstID, b.spec.Dir, "", existing); err == nil {
+			t.Fatal("a snapshot was written into a folder that is there already")
+		}
+		b.check(t, s.Driver.Resume(t.Context(), firstID, b.spec.Dir, ""))
+		l.write("resumed\n")
+		l.expect("running\nresumed\n")
+	})
+	t.Run("SnapshotThatIsBrokenFailsItsCopyAlone", func(t *testing.T) {
+		s := subject(t)
+		b := s.start(t, firstID)
+		l := b.dial(t, 1).startCat()
+		image := filepath.Join(t.TempDir(), "image")
+		b.check(t, s.Driver.Checkpoint(t.Context(), firstID, b.spec.Dir, "", image))
+		path := filepath.Join(image, snapshotFiles[0])
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Truncate(path, info.Size()/2); err != nil {
+			t.Fatal(err)
+		}
+		target := s.prepared(t, secondID)
+		if err := s.Driver.Restore(t.Context(), secondID, target.spec.Dir, "", image); err == nil {
+			t.Fatal("half a snapshot was restored")
+		}
+		target.remove(t, s)
+		l.write("source\n")
+		l.expect("source\n")
+	})
+	t.Run("FilesSnapshotStartsAnAgentAnew", func(t *testing.T) {
+		s := subject(t)
+		b := s.start(t, firstID)
+		l := b.dial(t, 1).startCat()
+		l.writeFile("/tmp/kept", "content")
+		image := filepath.Join(t.TempDir(), "image")
+		b.check(t, s.Driver.CheckpointFiles(t.Context(), firstID, b.spec.Dir, "", image))
+		l.write("source\n")
+		l.expect("source\n")
+		l.writeFile("/tmp/kept", "changed")
+		target := s.start(t, secondID, copyImages(t), func(s *driver.Spec) { s.FilesFrom = image })
+		m := target.dial(t, 1)
+		if content := m.readFile("/tmp/kept"); content != "content" {
+			t.Fatalf("file %q (expected: as in the snapshot)", content)
+		}
+		m.startCat()
+		m.write("new\n")
+		m.expect("new\n")
+		// Half a files snapshot is none.
+		if err := os.Remove(filepath.Join(image, "multitar.img")); err != nil {
+			t.Fatal(err)
+		}
+		target.remove(t, s)
+		half := s.make(t, secondID)
+		half.spec.FilesFrom = image
+		_, err := s.Driver.Prepare(t.Context(), half.spec)
+		if err == nil {
+			err = s.Driver.Launch(t.Context(), secondID, half.spec.Dir, "")
+		}
+		if err == nil {
+			t.Fatal("a sandbox was started from half a files snapshot")
+		}
+	})
+	t.Run("DeleteWorksAtEachStage", func(t *testing.T) {
+		s := subject(t)
+		image := filepath.Join(t.TempDir(), "image")
+		stages := map[string]func(b *sandbox){
+			"prepared": func(*sandbox) {},
+			"paused": func(b *sandbox) {
+				b.check(t, s.Driver.Launch(t.Context(), firstID, b.spec.Dir, ""))
+				b.dial(t, 1)
+				b.check(t, s.Driver.Pause(t.Context(), firstID, b.spec.Dir, ""))
+			},
+			"paused with a snapshot": func(b *sandbox) {
+				b.check(t, s.Driver.Launch(t.Context(), firstID, b.spec.Dir, ""))
+				b.dial(t, 1)
+				b.check(t, s.Driver.Pause(t.Context(), firstID, b.spec.Dir, ""))
+				b.check(t, s.Driver.Checkpoint(t.Context(), firstID, b.spec.Dir, "", image))
+			},
+			"restored": func(b *sandbox) {
+				b.check(t, s.Driver.Restore(t.Context(), firstID, b.spec.Dir, "", image))
+			},
+			"killed": func(b *sandbox) {
+				if err := unix.Kill(b.pid, unix.SIGKILL); err != nil {
+					t.Fatal(err)
+				}
+			},
+		}
+		for _, name := range []string{"prepared", "paused", "paused with a snapshot", "restored", "killed"} {
+			b := s.prepared(t, firstID)
+			stages[name](b)
+			b.remove(t, s)
+			if ids, err := s.Driver.List(); err != nil || len(ids) != 0 {
+				t.Fatalf("%s: %v, %v (expected: none)", name, ids, err)
+			}
+		}
+	})
+	t.Run("UnknownBuildIsRefused", func(t *testing.T) {
+		s := subject(t)
+		if versions := s.Driver.Versions(); len(versions) == 0 || versions[0] != s.Driver.Version() || slices.Contains(versions, "atoll-unknown") {
+			t.Fatalf("versions %v", versions)
+		}
+		b := s.make(t, firstID)
+		b.spec.Build = "atoll-unknown"
+		if _, err := s.Driver.Prepare(t.Context(), b.spec); err == nil {
+			t.Fatal("a sandbox was made with an unknown build")
+		}
+		if err := s.Driver.Delete(t.Context(), firstID, "atoll-unknown"); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// remove deletes the sandbox and its group, and sees to it that none of its processes is left.
+func (b *sandbox) remove(t *testing.T, s Subject) {
+	t.Helper()
+	b.check(t, s.Driver.Delete(t.Context(), b.spec.ID, ""))
+	await(t, func() bool {
+		pids, err := b.group.Pids()
+		return err == nil && len(pids) == 0
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), patience.Of(10*time.Second))
+	defer cancel()
+	if err := errors.Join(b.group.Remove(ctx), driver.RemovePipes(b.spec.Dir)); err != nil {
+		t.Fatal(err)
+	}
+}
