@@ -282,24 +282,35 @@ func TestSandboxUsesTheCompiledSeccompProgram(t *testing.T) {
 	}
 }
 
+// checkpoint makes a snapshot of a sandbox that goes on.
+func (b *bench) checkpoint(id string) (image string) {
+	b.t.Helper()
+	image = filepath.Join(b.folder, "snapshot-of-"+id)
+	if text, err := b.command("checkpoint", "--leave-running", "--image-path="+image, id).CombinedOutput(); err != nil {
+		b.t.Fatalf("checkpoint: %v\n%s", err, text)
+	}
+	return image
+}
+
+func (b *bench) restore(id, image string) *guest {
+	b.t.Helper()
+	bundle := b.bundle(id)
+	return b.attach(id, func(stdin, stdout *os.File) {
+		restore := b.command("restore", "--detach", "--bundle="+bundle, "--image-path="+image, id)
+		restore.Stdin, restore.Stdout, restore.Stderr = stdin, stdout, stdout
+		if err := restore.Run(); err != nil {
+			b.t.Fatalf("restore: %v\n%s", err, b.logs())
+		}
+	})
+}
+
 func TestRestoredSandboxGoesOnWithItsState(t *testing.T) {
 	b := newBench(t)
 	source := b.run("source")
 	if got := source.ask("count"); got != "1" {
 		t.Fatalf("count: %s (expected: 1)", got)
 	}
-	image := filepath.Join(b.folder, "snapshot")
-	if text, err := b.command("checkpoint", "--leave-running", "--image-path="+image, "source").CombinedOutput(); err != nil {
-		t.Fatalf("checkpoint: %v\n%s", err, text)
-	}
-	bundle := b.bundle("copy")
-	restored := b.attach("copy", func(stdin, stdout *os.File) {
-		restore := b.command("restore", "--detach", "--bundle="+bundle, "--image-path="+image, "copy")
-		restore.Stdin, restore.Stdout, restore.Stderr = stdin, stdout, stdout
-		if err := restore.Run(); err != nil {
-			t.Fatalf("restore: %v\n%s", err, b.logs())
-		}
-	})
+	restored := b.restore("copy", b.checkpoint("source"))
 	for name, g := range map[string]*guest{"source": source, "copy": restored} {
 		if got := g.ask("count"); got != "2" {
 			t.Errorf("count in the %s: %s (expected: 2)", name, got)

@@ -4,6 +4,7 @@ package main
 
 import (
 	"bufio"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -11,12 +12,26 @@ import (
 )
 
 func main() {
+	if len(os.Args) > 1 && os.Args[1] == "start-time" {
+		fmt.Println(startTime())
+		return
+	}
 	counter := 0
+	var timers *timers
 	fmt.Println("ready")
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
 		switch lines.Text() {
 		case "fill":
 			fmt.Println(fill("/filled"))
+		case "timers":
+			timers = startTimers()
+			fmt.Println("ticking")
+		case "clocks":
+			answer, err := json.Marshal(readClocks(timers))
+			if err != nil {
+				fmt.Println(err)
+			}
+			fmt.Println(string(answer))
 		case "count":
 			counter++
 			fmt.Println(counter)
