@@ -1,7 +1,10 @@
 package atoll.store;
 
+import atoll.core.ContextId;
+import atoll.core.Language;
 import atoll.core.execution.ExecutionResult;
 import atoll.core.execution.MimeBundle;
+import atoll.core.snapshot.Snapshot;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
@@ -42,6 +45,37 @@ final class Json {
             list.add(item.asString());
         }
         return list;
+    }
+
+    static String ofHeld(List<Snapshot.Held> contexts) {
+        ArrayNode array = MAPPER.createArrayNode();
+        for (Snapshot.Held context : contexts) {
+            ObjectNode item = array.addObject();
+            item.put("id", context.id().toString());
+            item.put("language", context.language().toString());
+            item.put("default", context.isDefault());
+            item.put("cwd", context.cwd());
+            ObjectNode env = item.putObject("env");
+            context.env().forEach(env::put);
+        }
+        return MAPPER.writeValueAsString(array);
+    }
+
+    static List<Snapshot.Held> toHeld(String json) {
+        List<Snapshot.Held> contexts = new ArrayList<>();
+        for (JsonNode item : MAPPER.readTree(json)) {
+            Map<String, String> env = new TreeMap<>();
+            item.get("env")
+                    .properties()
+                    .forEach(entry -> env.put(entry.getKey(), entry.getValue().asString()));
+            contexts.add(new Snapshot.Held(
+                    ContextId.parse(item.get("id").asString()),
+                    Language.parse(item.get("language").asString()),
+                    item.get("default").asBoolean(),
+                    item.get("cwd").asString(),
+                    env));
+        }
+        return contexts;
     }
 
     static String ofResults(List<ExecutionResult> results) {

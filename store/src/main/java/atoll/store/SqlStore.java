@@ -1,34 +1,31 @@
 package atoll.store;
 
 import atoll.core.AtollException;
-import atoll.core.BoxId;
 import atoll.core.ContextId;
 import atoll.core.ErrorCode;
 import atoll.core.ExecutionId;
 import atoll.core.KeyId;
-import atoll.core.Language;
 import atoll.core.Page;
 import atoll.core.PageRequest;
 import atoll.core.ProcessId;
 import atoll.core.ProjectId;
-import atoll.core.RunId;
 import atoll.core.SandboxId;
 import atoll.core.Scope;
+import atoll.core.SnapshotId;
 import atoll.core.execution.ExecutionQuery;
 import atoll.core.execution.ExecutionRecord;
 import atoll.core.process.ProcessQuery;
 import atoll.core.process.ProcessRecord;
 import atoll.core.sandbox.Context;
-import atoll.core.sandbox.EndReason;
-import atoll.core.sandbox.MainProcess;
+import atoll.core.sandbox.Run;
 import atoll.core.sandbox.Sandbox;
 import atoll.core.sandbox.SandboxQuery;
-import atoll.core.sandbox.SandboxState;
+import atoll.core.snapshot.Snapshot;
+import atoll.core.snapshot.SnapshotQuery;
 import atoll.core.store.Event;
 import atoll.core.store.IdempotencyClaim;
 import atoll.core.store.Store;
 import atoll.core.store.StoredKey;
-import atoll.core.template.Limits;
 import atoll.core.usage.UsageQuery;
 import atoll.core.usage.UsageSample;
 import java.nio.file.Path;
@@ -39,9 +36,7 @@ import java.time.Instant;
 import java.time.temporal.ChronoUnit;
 import java.util.ArrayList;
 import java.util.List;
-import java.util.Map;
 import java.util.Optional;
-import java.util.OptionalInt;
 import java.util.concurrent.ArrayBlockingQueue;
 import java.util.concurrent.BlockingQueue;
 import java.util.stream.Collectors;
@@ -192,147 +187,40 @@ public final class SqlStore implements Store {
     }
 
     @Override
-    public void insertSandbox(Sandbox sandbox, Optional<Context> context) {
-        writer.write(sql -> {
-            insert(sql, sandbox);
-            if (context.isPresent()) {
-                insert(sql, context.get());
-            }
-            return true;
-        });
-    }
-
-    private static void insert(Sql sql, Sandbox s) throws SQLException {
-        sql.update(
-                "insert into sandboxes (sandbox_id, project_id, template, state, memory_bytes, cpu_millis,"
-                        + " disk_bytes, max_processes, max_open_files, labels, box_id, run_id, main_process_id,"
-                        + " main_ends_sandbox, created_at) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                s.id(),
-                s.project(),
-                s.template(),
-                s.state().name(),
-                s.limits().memoryBytes(),
-                s.limits().cpuMillis(),
-                s.limits().diskBytes(),
-                s.limits().maxProcesses(),
-                s.limits().maxOpenFiles(),
-                Json.ofMap(s.labels()),
-                s.box(),
-                s.run(),
-                s.main().map(MainProcess::id),
-                s.main().map(MainProcess::endsSandbox).orElse(false),
-                s.createdAt());
-        insertLabels(sql, s);
-        sql.update(
-                "insert into runs (run_id, project_id, sandbox_id, started_at) values (?, ?, ?, ?)",
-                s.run(),
-                s.project(),
-                s.id(),
-                s.createdAt());
-        if (s.end().isPresent()) {
-            update(sql, s);
-        }
-    }
-
-    private static void insertLabels(Sql sql, Sandbox s) throws SQLException {
-        for (Map.Entry<String, String> label : s.labels().entrySet()) {
-            sql.update(
-                    "insert into sandbox_labels (sandbox_id, project_id, name, value) values (?, ?, ?, ?)",
-                    s.id(),
-                    s.project(),
-                    label.getKey(),
-                    label.getValue());
-        }
-    }
-
-    private static int update(Sql sql, Sandbox s) throws SQLException {
-        Optional<Sandbox.End> end = s.end();
-        int updated = sql.update(
-                "update sandboxes set state = ?, box_id = ?, run_id = ?, ended_at = ?, end_reason = ?, end_detail = ?,"
-                        + " exit_code = ? where sandbox_id = ? and state <> 'ENDED'",
-                s.state().name(),
-                s.box(),
-                s.run(),
-                end.map(Sandbox.End::at),
-                end.map(how -> how.reason().name()),
-                end.map(Sandbox.End::detail),
-                end.map(Sandbox.End::exitCode).orElse(OptionalInt.empty()),
-                s.id());
-        if (end.isPresent() && updated > 0) {
-            updated += sql.update(
-                    "update runs set ended_at = ?, end_reason = ?, end_detail = ? where run_id = ?",
-                    end.get().at(),
-                    end.get().reason().name(),
-                    end.get().detail(),
-                    s.run());
-        }
-        return updated;
-    }
-
-    @Override
-    public void updateSandbox(Sandbox sandbox) {
-        writer.write(sql -> update(sql, sandbox));
-    }
-
-    @Override
-    public void updateSandboxLater(Sandbox sandbox) {
-        later(sql -> update(sql, sandbox));
-    }
-
-    @Override
-    public void reviseSandbox(Sandbox s) {
+    public void insertSandbox(Sandbox sandbox, Run run, List<Context> contexts) {
         boolean done = writer.write(sql -> {
-            int updated = sql.update(
-                    "update sandboxes set memory_bytes = ?, cpu_millis = ?, disk_bytes = ?, max_processes = ?,"
-                            + " max_open_files = ?, labels = ? where sandbox_id = ? and state <> 'ENDED'",
-                    s.limits().memoryBytes(),
-                    s.limits().cpuMillis(),
-                    s.limits().diskBytes(),
-                    s.limits().maxProcesses(),
-                    s.limits().maxOpenFiles(),
-                    Json.ofMap(s.labels()),
-                    s.id());
-            if (updated > 0) {
-                sql.update("delete from sandbox_labels where sandbox_id = ?", s.id());
-                insertLabels(sql, s);
+            SandboxRows.insert(sql, sandbox, run);
+            for (Context context : contexts) {
+                ContextRows.insert(sql, context);
             }
             return true;
         });
         assert done;
     }
 
-    private static Sandbox sandbox(Row row) throws SQLException {
-        boolean mainEnds = row.flag("main_ends_sandbox");
-        Optional<Instant> endedAt = row.optionalTime("ended_at");
-        Optional<Sandbox.End> end = endedAt.isEmpty()
-                ? Optional.empty()
-                : Optional.of(new Sandbox.End(
-                        EndReason.valueOf(row.text("end_reason")),
-                        row.text("end_detail"),
-                        endedAt.get(),
-                        row.optionalInt("exit_code")));
-        return new Sandbox(
-                SandboxId.parse(row.text("sandbox_id")),
-                new ProjectId(row.text("project_id")),
-                row.text("template"),
-                SandboxState.valueOf(row.text("state")),
-                new Limits(
-                        row.number("memory_bytes"),
-                        (int) row.number("cpu_millis"),
-                        row.number("disk_bytes"),
-                        (int) row.number("max_processes"),
-                        (int) row.number("max_open_files")),
-                Json.toMap(row.text("labels")),
-                BoxId.parse(row.text("box_id")),
-                RunId.parse(row.text("run_id")),
-                row.optionalText("main_process_id").map(id -> new MainProcess(ProcessId.parse(id), mainEnds)),
-                row.time("created_at"),
-                end);
+    @Override
+    public void updateSandbox(Sandbox sandbox) {
+        updateSandbox(sandbox, List.of());
+    }
+
+    @Override
+    public void updateSandbox(Sandbox sandbox, List<Run> runs) {
+        writer.write(sql -> SandboxRows.update(sql, sandbox, runs));
+    }
+
+    @Override
+    public void updateSandboxLater(Sandbox sandbox) {
+        later(sql -> SandboxRows.update(sql, sandbox, List.of()));
+    }
+
+    @Override
+    public void reviseSandbox(Sandbox sandbox) {
+        writer.write(sql -> SandboxRows.revise(sql, sandbox));
     }
 
     @Override
     public Optional<Sandbox> sandbox(SandboxId id) {
-        return readAll(sql -> sql.first(SqlStore::sandbox, "select * from sandboxes where sandbox_id = ?", id));
+        return readAll(sql -> sql.first(SandboxRows::map, "select * from sandboxes where sandbox_id = ?", id));
     }
 
     @Override
@@ -340,6 +228,7 @@ public final class SqlStore implements Store {
         Select select = new Select("sandboxes", "sandbox_id", "*").where("project_id = ?", project);
         query.state().ifPresent(state -> select.where("state = ?", state.name()));
         query.template().ifPresent(template -> select.where("template = ?", template));
+        query.name().ifPresent(name -> select.where("name = ?", name));
         query.labels()
                 .forEach((name, value) -> select.where(
                         "sandbox_id in (select sandbox_id from sandbox_labels where project_id = ? and name = ?"
@@ -348,32 +237,23 @@ public final class SqlStore implements Store {
                         name,
                         value));
         return readAll(sql ->
-                select.page(sql, query.page(), SqlStore::sandbox, s -> new Cursor(s.createdAt(), s.id().toString())));
+                select.page(sql, query.page(), SandboxRows::map, s -> new Cursor(s.createdAt(), s.id().toString())));
     }
 
     @Override
     public List<Sandbox> liveSandboxes() {
         return readAll(sql -> sql.query(
-                SqlStore::sandbox, "select * from sandboxes where state <> 'ENDED' order by created_at, sandbox_id"));
+                SandboxRows::map, "select * from sandboxes where state <> 'ENDED' order by created_at, sandbox_id"));
     }
 
-    private static int insert(Sql sql, Context context) throws SQLException {
-        return sql.update(
-                "insert into contexts (context_id, project_id, sandbox_id, language, is_default, cwd, env, created_at)"
-                        + " values (?, ?, ?, ?, ?, ?, ?, ?)",
-                context.id(),
-                context.project(),
-                context.sandboxId(),
-                context.language(),
-                context.isDefault(),
-                context.cwd(),
-                Json.ofMap(context.env()),
-                context.createdAt());
+    @Override
+    public List<Run> runs(SandboxId id) {
+        return readAll(sql -> SandboxRows.runs(sql, id));
     }
 
     @Override
     public void insertContextLater(Context context) {
-        later(sql -> insert(sql, context));
+        later(sql -> ContextRows.insert(sql, context));
     }
 
     @Override
@@ -383,18 +263,7 @@ public final class SqlStore implements Store {
 
     @Override
     public List<Context> contexts(SandboxId id) {
-        return readAll(sql -> sql.query(
-                row -> new Context(
-                        ContextId.parse(row.text("context_id")),
-                        new ProjectId(row.text("project_id")),
-                        SandboxId.parse(row.text("sandbox_id")),
-                        Language.parse(row.text("language")),
-                        row.flag("is_default"),
-                        row.text("cwd"),
-                        Json.toMap(row.text("env")),
-                        row.time("created_at")),
-                "select * from contexts where sandbox_id = ? and closed_at is null order by created_at, context_id",
-                id));
+        return readAll(sql -> ContextRows.of(sql, id));
     }
 
     @Override
@@ -477,6 +346,53 @@ public final class SqlStore implements Store {
     @Override
     public int removeUsage(Instant oldest) {
         return writer.write(sql -> sql.update("delete from usage_samples where at < ?", oldest));
+    }
+
+    @Override
+    public void insertSnapshot(Snapshot snapshot) {
+        writer.write(sql -> SnapshotRows.insert(sql, snapshot));
+    }
+
+    @Override
+    public void updateSnapshot(Snapshot snapshot) {
+        writer.write(sql -> SnapshotRows.update(sql, snapshot));
+    }
+
+    @Override
+    public Optional<Snapshot> snapshot(SnapshotId id) {
+        return readAll(sql -> SnapshotRows.find(sql, id));
+    }
+
+    @Override
+    public Optional<Snapshot> snapshotByName(ProjectId project, String name) {
+        return readAll(sql -> SnapshotRows.named(sql, project, name));
+    }
+
+    @Override
+    public Page<Snapshot> snapshots(ProjectId project, SnapshotQuery query) {
+        Select select = new Select("snapshots", "snapshot_id", "*").where("project_id = ?", project);
+        query.sandbox().ifPresent(sandbox -> select.where("sandbox_id = ?", sandbox));
+        query.kind().ifPresent(kind -> select.where("kind = ?", kind.name()));
+        query.name().ifPresent(name -> select.where("name = ?", name));
+        query.labels()
+                .forEach((name, value) -> select.where(
+                        "snapshot_id in (select snapshot_id from snapshot_labels where project_id = ? and name = ?"
+                                + " and value = ?)",
+                        project,
+                        name,
+                        value));
+        return readAll(sql ->
+                select.page(sql, query.page(), SnapshotRows::map, s -> new Cursor(s.createdAt(), s.id().toString())));
+    }
+
+    @Override
+    public List<Snapshot> liveSnapshots() {
+        return readAll(SnapshotRows::live);
+    }
+
+    @Override
+    public void removeSnapshot(SnapshotId id) {
+        writer.write(sql -> SnapshotRows.remove(sql, id));
     }
 
     @Override
@@ -563,6 +479,7 @@ public final class SqlStore implements Store {
                             + " where state = 'ENDED' and ended_at < ? order by ended_at limit ?)",
                     oldest,
                     limit);
+            sql.update("delete from snapshots where state = 'LOST' and created_at < ?", oldest);
             sql.update("delete from events where at < ?", oldest);
             sql.update("delete from idempotency_keys where created_at < ?", oldest);
             return sandboxes;

@@ -39,7 +39,6 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.OptionalInt;
 import java.util.Set;
-import java.util.TreeMap;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutionException;
@@ -174,19 +173,7 @@ public final class SandboxService implements Sandboxes {
         caller.require(Scope.EXECUTE);
         try (OnceByKey.Turn turn = once.begin(caller.project(), key)) {
             SandboxId id = SandboxId.parse(turn.claim(
-                    store,
-                    OPERATION,
-                    List.of(
-                            request.template(),
-                            request.language(),
-                            new TreeMap<>(request.env()),
-                            new TreeMap<>(request.labels()),
-                            request.limits(),
-                            request.main()
-                                    .map(main -> List.of(
-                                            main.endsSandbox(), main.process().parts()))),
-                    SandboxId.random().toString(),
-                    clock.instant()));
+                    store, OPERATION, request.parts(), SandboxId.random().toString(), clock.instant()));
             LiveSandbox alive = live.get(id);
             Optional<Sandbox> there = alive != null ? Optional.of(alive.sandbox()) : store.sandbox(id);
             if (there.isPresent()) {
@@ -415,6 +402,12 @@ public final class SandboxService implements Sandboxes {
                 box.id(),
                 RunId.random(),
                 main,
+                Optional.empty(),
+                env,
+                Lifecycle.UNBOUND,
+                Sandbox.Times.since(now),
+                Optional.empty(),
+                Optional.empty(),
                 now,
                 Optional.empty());
         LiveSandbox made = new LiveSandbox(creating);

@@ -7,13 +7,17 @@ import atoll.core.Page;
 import atoll.core.ProcessId;
 import atoll.core.ProjectId;
 import atoll.core.SandboxId;
+import atoll.core.SnapshotId;
 import atoll.core.execution.ExecutionQuery;
 import atoll.core.execution.ExecutionRecord;
 import atoll.core.process.ProcessQuery;
 import atoll.core.process.ProcessRecord;
 import atoll.core.sandbox.Context;
+import atoll.core.sandbox.Run;
 import atoll.core.sandbox.Sandbox;
 import atoll.core.sandbox.SandboxQuery;
+import atoll.core.snapshot.Snapshot;
+import atoll.core.snapshot.SnapshotQuery;
 import atoll.core.usage.UsageQuery;
 import atoll.core.usage.UsageSample;
 import java.time.Instant;
@@ -35,14 +39,24 @@ public interface Store extends AutoCloseable {
 
     void keyUsedLater(KeyId key, Instant at);
 
-    /** Stores a new sandbox with its first context, if it has one already. */
-    void insertSandbox(Sandbox sandbox, Optional<Context> context);
+    /** Stores a new sandbox with its first run, and the contexts that it has already. */
+    void insertSandbox(Sandbox sandbox, Run run, List<Context> contexts);
 
+    /** The same for one that was started, with its first context if it has one already. */
+    default void insertSandbox(Sandbox sandbox, Optional<Context> context) {
+        insertSandbox(
+                sandbox, Run.first(sandbox, Run.How.START), context.stream().toList());
+    }
+
+    /** Stores where it is in its life; with an end, that of its run too. Nothing happens if it has ended. */
     void updateSandbox(Sandbox sandbox);
+
+    /** The same with a step from one run to the next: those given are inserted or replaced with it, or none of it is stored. */
+    void updateSandbox(Sandbox sandbox, List<Run> runs);
 
     void updateSandboxLater(Sandbox sandbox);
 
-    /** Stores its limits and labels; nothing happens if it has ended. */
+    /** Stores its limits, labels, name and agreement; nothing happens if it has ended. */
     void reviseSandbox(Sandbox sandbox);
 
     Optional<Sandbox> sandbox(SandboxId id);
@@ -52,6 +66,9 @@ public interface Store extends AutoCloseable {
 
     /** Those of all projects that have not ended. */
     List<Sandbox> liveSandboxes();
+
+    /** The runs of a sandbox, the oldest first. */
+    List<Run> runs(SandboxId id);
 
     void insertContextLater(Context context);
 
@@ -91,6 +108,24 @@ public interface Store extends AutoCloseable {
     /** The oldest first. */
     Page<UsageSample> usage(SandboxId sandbox, UsageQuery query);
 
+    void insertSnapshot(Snapshot snapshot);
+
+    /** Stores its state, name, labels and times; nothing happens if it is not on record any more. */
+    void updateSnapshot(Snapshot snapshot);
+
+    Optional<Snapshot> snapshot(SnapshotId id);
+
+    /** Of those that are not lost. */
+    Optional<Snapshot> snapshotByName(ProjectId project, String name);
+
+    /** Newest first. */
+    Page<Snapshot> snapshots(ProjectId project, SnapshotQuery query);
+
+    /** Those of all projects that are not lost. */
+    List<Snapshot> liveSnapshots();
+
+    void removeSnapshot(SnapshotId id);
+
     /** The claim on record for this key: {@code claim} itself if it is the first. */
     IdempotencyClaim claim(ProjectId project, IdempotencyClaim claim, Instant now);
 
@@ -108,7 +143,7 @@ public interface Store extends AutoCloseable {
     /** Removes samples taken before {@code oldest}; returns how many. */
     int removeUsage(Instant oldest);
 
-    /** Removes sandboxes that ended before {@code oldest}, their contexts, and events and idempotency claims of that age. */
+    /** Removes sandboxes that ended before {@code oldest}, their contexts and runs, and lost snapshots, events and idempotency claims of that age. */
     int removeEnded(Instant oldest, int limit);
 
     /** Returns when all that was to be written later is written. */

@@ -1,5 +1,6 @@
 package atoll.core.testing;
 
+import atoll.core.AtollException;
 import atoll.core.ContextId;
 import atoll.core.ExecutionId;
 import atoll.core.KeyId;
@@ -7,15 +8,21 @@ import atoll.core.Page;
 import atoll.core.PageRequest;
 import atoll.core.ProcessId;
 import atoll.core.ProjectId;
+import atoll.core.RunId;
 import atoll.core.SandboxId;
+import atoll.core.SnapshotId;
 import atoll.core.execution.ExecutionQuery;
 import atoll.core.execution.ExecutionRecord;
 import atoll.core.process.ProcessQuery;
 import atoll.core.process.ProcessRecord;
 import atoll.core.sandbox.Context;
+import atoll.core.sandbox.Run;
 import atoll.core.sandbox.Sandbox;
 import atoll.core.sandbox.SandboxQuery;
 import atoll.core.sandbox.SandboxState;
+import atoll.core.snapshot.Snapshot;
+import atoll.core.snapshot.SnapshotQuery;
+import atoll.core.snapshot.SnapshotState;
 import atoll.core.store.Event;
 import atoll.core.store.IdempotencyClaim;
 import atoll.core.store.Store;
@@ -37,6 +44,8 @@ public final class MemoryStore implements Store {
     private final Map<String, Long> epochs = new HashMap<>();
     private final Map<String, StoredKey> keys = new HashMap<>();
     private final Map<SandboxId, Sandbox> sandboxes = new LinkedHashMap<>();
+    private final Map<RunId, Run> runs = new LinkedHashMap<>();
+    private final Map<SnapshotId, Snapshot> snapshots = new LinkedHashMap<>();
     private final List<Context> contexts = new ArrayList<>();
     private final Map<ExecutionId, ExecutionRecord> executions = new LinkedHashMap<>();
     private final Map<String, IdempotencyClaim> claims = new HashMap<>();
@@ -64,14 +73,46 @@ public final class MemoryStore implements Store {
     public void keyUsedLater(KeyId key, Instant at) {}
 
     @Override
-    public synchronized void insertSandbox(Sandbox sandbox, Optional<Context> context) {
+    public synchronized void insertSandbox(Sandbox sandbox, Run run, List<Context> first) {
+        requireFree(sandbox);
         sandboxes.put(sandbox.id(), sandbox);
-        context.ifPresent(contexts::add);
+        runs.put(run.id(), run);
+        contexts.addAll(first);
+    }
+
+    private void requireFree(Sandbox sandbox) {
+        boolean taken = sandbox.name().isPresent()
+                && sandboxes.values().stream()
+                        .anyMatch(there -> there.state() != SandboxState.ENDED
+                                && !there.id().equals(sandbox.id())
+                                && there.project().equals(sandbox.project())
+                                && there.name().equals(sandbox.name()));
+        if (taken) {
+            throw AtollException.internal("two live sandboxes named " + sandbox.name(), null);
+        }
     }
 
     @Override
-    public synchronized void updateSandbox(Sandbox sandbox) {
-        sandboxes.computeIfPresent(sandbox.id(), (_, there) -> there.state() == SandboxState.ENDED ? there : sandbox);
+    public void updateSandbox(Sandbox sandbox) {
+        updateSandbox(sandbox, List.of());
+    }
+
+    @Override
+    public synchronized void updateSandbox(Sandbox sandbox, List<Run> changed) {
+        Sandbox there = sandboxes.get(sandbox.id());
+        if (there == null || there.state() == SandboxState.ENDED) {
+            return;
+        }
+        requireFree(sandbox);
+        sandboxes.put(sandbox.id(), sandbox);
+        changed.forEach(run -> runs.put(run.id(), run));
+        sandbox.end()
+                .ifPresent(end -> runs.computeIfPresent(
+                        sandbox.run(),
+                        (_, run) -> run.end().isPresent()
+                                ? run
+                                : run.ended(
+                                        new Run.End(end.reason().text(), end.detail(), end.at(), Optional.empty()))));
     }
 
     @Override
@@ -95,6 +136,7 @@ public final class MemoryStore implements Store {
                 .filter(s -> s.project().equals(project))
                 .filter(s -> query.state().map(s.state()::equals).orElse(true))
                 .filter(s -> query.template().map(s.template()::equals).orElse(true))
+                .filter(s -> query.name().isEmpty() || query.name().equals(s.name()))
                 .filter(s -> s.labels().entrySet().containsAll(query.labels().entrySet()))
                 .toList();
         return page(found, query.page(), Sandbox::createdAt, s -> s.id().toString());
@@ -122,6 +164,14 @@ public final class MemoryStore implements Store {
     public synchronized List<Sandbox> liveSandboxes() {
         return sandboxes.values().stream()
                 .filter(s -> s.state() != SandboxState.ENDED)
+                .toList();
+    }
+
+    @Override
+    public synchronized List<Run> runs(SandboxId id) {
+        return runs.values().stream()
+                .filter(run -> run.sandboxId().equals(id))
+                .sorted(Comparator.comparing(Run::startedAt))
                 .toList();
     }
 
@@ -255,6 +305,67 @@ public final class MemoryStore implements Store {
     }
 
     @Override
+    public synchronized void insertSnapshot(Snapshot snapshot) {
+        requireFree(snapshot);
+        snapshots.put(snapshot.id(), snapshot);
+    }
+
+    private void requireFree(Snapshot snapshot) {
+        if (snapshot.name().isPresent()
+                && snapshot.state() != SnapshotState.LOST
+                && snapshotByName(snapshot.project(), snapshot.name().get())
+                        .filter(there -> !there.id().equals(snapshot.id()))
+                        .isPresent()) {
+            throw AtollException.internal("two snapshots named " + snapshot.name(), null);
+        }
+    }
+
+    @Override
+    public synchronized void updateSnapshot(Snapshot snapshot) {
+        if (snapshots.containsKey(snapshot.id())) {
+            requireFree(snapshot);
+            snapshots.put(snapshot.id(), snapshot);
+        }
+    }
+
+    @Override
+    public synchronized Optional<Snapshot> snapshot(SnapshotId id) {
+        return Optional.ofNullable(snapshots.get(id));
+    }
+
+    @Override
+    public synchronized Optional<Snapshot> snapshotByName(ProjectId project, String name) {
+        return snapshots.values().stream()
+                .filter(s -> s.project().equals(project) && s.state() != SnapshotState.LOST)
+                .filter(s -> s.name().equals(Optional.of(name)))
+                .findFirst();
+    }
+
+    @Override
+    public synchronized Page<Snapshot> snapshots(ProjectId project, SnapshotQuery query) {
+        List<Snapshot> found = snapshots.values().stream()
+                .filter(s -> s.project().equals(project))
+                .filter(s -> query.sandbox().isEmpty() || query.sandbox().equals(s.sandbox()))
+                .filter(s -> query.kind().map(s.kind()::equals).orElse(true))
+                .filter(s -> query.name().isEmpty() || query.name().equals(s.name()))
+                .filter(s -> s.labels().entrySet().containsAll(query.labels().entrySet()))
+                .toList();
+        return page(found, query.page(), Snapshot::createdAt, s -> s.id().toString());
+    }
+
+    @Override
+    public synchronized List<Snapshot> liveSnapshots() {
+        return snapshots.values().stream()
+                .filter(s -> s.state() != SnapshotState.LOST)
+                .toList();
+    }
+
+    @Override
+    public synchronized void removeSnapshot(SnapshotId id) {
+        snapshots.remove(id);
+    }
+
+    @Override
     public synchronized IdempotencyClaim claim(ProjectId project, IdempotencyClaim claim, Instant now) {
         String key = project + "\n" + claim.operation() + "\n" + claim.key();
         claimTimes.putIfAbsent(key, now);
@@ -300,6 +411,10 @@ public final class MemoryStore implements Store {
                 .limit(limit)
                 .toList();
         gone.forEach(sandboxes::remove);
+        runs.values().removeIf(run -> gone.contains(run.sandboxId()));
+        snapshots
+                .values()
+                .removeIf(s -> s.state() == SnapshotState.LOST && s.createdAt().isBefore(oldest));
         contexts.removeIf(c -> gone.contains(c.sandboxId()));
         events.removeIf(e -> e.at().isBefore(oldest));
         claims.keySet().removeIf(key -> claimTimes.getOrDefault(key, oldest).isBefore(oldest));

@@ -1,7 +1,9 @@
 package atoll.core.testing;
 
 import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
+import atoll.core.AtollException;
 import atoll.core.BoxId;
 import atoll.core.ContextId;
 import atoll.core.ExecutionId;
@@ -14,6 +16,7 @@ import atoll.core.ProjectId;
 import atoll.core.RunId;
 import atoll.core.SandboxId;
 import atoll.core.Scope;
+import atoll.core.SnapshotId;
 import atoll.core.execution.CapturedText;
 import atoll.core.execution.ExecutionError;
 import atoll.core.execution.ExecutionOutcome;
@@ -30,10 +33,17 @@ import atoll.core.process.ProcessRecord.Progress;
 import atoll.core.process.TerminalSize;
 import atoll.core.sandbox.Context;
 import atoll.core.sandbox.EndReason;
+import atoll.core.sandbox.Lifecycle;
 import atoll.core.sandbox.MainProcess;
+import atoll.core.sandbox.OnTimeout;
+import atoll.core.sandbox.Run;
 import atoll.core.sandbox.Sandbox;
 import atoll.core.sandbox.SandboxQuery;
 import atoll.core.sandbox.SandboxState;
+import atoll.core.snapshot.Snapshot;
+import atoll.core.snapshot.SnapshotKind;
+import atoll.core.snapshot.SnapshotQuery;
+import atoll.core.snapshot.SnapshotState;
 import atoll.core.store.Event;
 import atoll.core.store.IdempotencyClaim;
 import atoll.core.store.Store;
@@ -640,6 +650,12 @@ public abstract class StoreContract {
                 plain.box(),
                 plain.run(),
                 Optional.of(new MainProcess(ProcessId.random(), true)),
+                plain.name(),
+                plain.env(),
+                plain.lifecycle(),
+                plain.times(),
+                plain.pausedIn(),
+                plain.origin(),
                 plain.createdAt(),
                 Optional.empty());
         store.insertSandbox(sandbox, Optional.empty());
@@ -702,5 +718,292 @@ public abstract class StoreContract {
         assertThat(second.next()).isEmpty();
         assertThat(store.removeUsage(NOW.plusSeconds(2))).isEqualTo(2);
         assertThat(store.usage(sandbox, UsageQuery.ALL).items()).isEqualTo(all.subList(2, 5));
+    }
+
+    private static Sandbox full(String name) {
+        return new Sandbox(
+                SandboxId.random(),
+                ProjectId.DEFAULT,
+                "python",
+                SandboxState.CREATING,
+                Limits.DEFAULT,
+                Map.of("a", "b"),
+                BoxId.random(),
+                RunId.random(),
+                Optional.empty(),
+                Optional.of(name),
+                Map.of("KEY", "a \"value\"\n"),
+                new Lifecycle(
+                        Optional.of(Duration.ofSeconds(90)), Optional.of(Duration.ofHours(2)), OnTimeout.KILL, false),
+                new Sandbox.Times(Optional.of(NOW.plusSeconds(90)), Optional.empty(), NOW),
+                Optional.empty(),
+                Optional.of(new Sandbox.Origin(Optional.of(SandboxId.random()), Optional.of(SnapshotId.random()))),
+                NOW,
+                Optional.empty());
+    }
+
+    @Test
+    void a_sandbox_keeps_its_name_environment_agreement_and_origin() {
+        Sandbox sandbox = full("mine");
+        store.insertSandbox(sandbox, Run.first(sandbox, Run.How.FORK), List.of());
+        assertThat(store.sandbox(sandbox.id())).contains(sandbox);
+        Sandbox changed = sandbox.named(Optional.of("other"))
+                .agreed(Lifecycle.UNBOUND, Optional.empty())
+                .revised(Limits.DEFAULT, Map.of("c", "d"));
+        store.reviseSandbox(changed);
+        assertThat(store.sandbox(sandbox.id())).contains(changed);
+        Sandbox unnamed = changed.named(Optional.empty());
+        store.reviseSandbox(unnamed);
+        assertThat(store.sandbox(sandbox.id())).contains(unnamed);
+    }
+
+    @Test
+    void a_sandbox_is_stored_in_every_state_of_its_life() {
+        Sandbox creating = full("mine");
+        Run first = Run.first(creating, Run.How.START);
+        store.insertSandbox(creating, first, List.of());
+        SnapshotId snapshot = SnapshotId.random();
+        Sandbox pausing = creating.running().active(NOW.plusSeconds(5)).pausing(snapshot);
+        store.updateSandbox(pausing);
+        assertThat(store.sandbox(creating.id())).contains(pausing);
+        Sandbox paused = pausing.paused(NOW.plusSeconds(6));
+        Run over = first.ended(new Run.End(Run.PAUSED, "", NOW.plusSeconds(6), Optional.of(snapshot)));
+        store.updateSandbox(paused, List.of(over));
+        assertThat(store.sandbox(creating.id())).contains(paused);
+        assertThat(store.runs(creating.id())).containsExactly(over);
+        assertThat(store.liveSandboxes()).containsExactly(paused);
+        Sandbox resuming = paused.resuming();
+        store.updateSandbox(resuming);
+        assertThat(store.sandbox(creating.id())).contains(resuming);
+        Sandbox resumed = resuming.resumed(RunId.random(), NOW.plusSeconds(10));
+        Run second = new Run(
+                resumed.run(),
+                ProjectId.DEFAULT,
+                creating.id(),
+                Run.How.RESUME,
+                Optional.of(snapshot),
+                NOW.plusSeconds(10),
+                Optional.empty());
+        store.updateSandbox(resumed, List.of(second));
+        assertThat(store.sandbox(creating.id())).contains(resumed);
+        assertThat(store.runs(creating.id())).containsExactly(over, second);
+        Sandbox ended = resumed.ended(new Sandbox.End(EndReason.EXPIRED, "its time was up", NOW.plusSeconds(20)));
+        store.updateSandbox(ended);
+        assertThat(store.sandbox(creating.id())).contains(ended);
+        assertThat(store.runs(creating.id()))
+                .containsExactly(
+                        over,
+                        second.ended(new Run.End("expired", "its time was up", NOW.plusSeconds(20), Optional.empty())));
+    }
+
+    @Test
+    void the_end_of_a_paused_sandbox_does_not_change_how_its_run_ended() {
+        Sandbox creating = full("mine");
+        Run first = Run.first(creating, Run.How.START);
+        store.insertSandbox(creating, first, List.of());
+        Sandbox paused = creating.running().pausing(SnapshotId.random()).paused(NOW.plusSeconds(1));
+        Run over = first.ended(new Run.End(Run.PAUSED, "", NOW.plusSeconds(1), paused.pausedIn()));
+        store.updateSandbox(paused, List.of(over));
+        store.updateSandbox(paused.ended(new Sandbox.End(EndReason.DELETED, "", NOW.plusSeconds(2))));
+        assertThat(store.runs(creating.id())).containsExactly(over);
+    }
+
+    @Test
+    void what_comes_after_the_end_of_a_sandbox_changes_nothing() {
+        Sandbox creating = full("mine");
+        Run first = Run.first(creating, Run.How.START);
+        store.insertSandbox(creating, first, List.of());
+        Sandbox running = creating.running();
+        Sandbox ended = running.ended(new Sandbox.End(EndReason.DELETED, "", NOW.plusSeconds(2)));
+        store.updateSandbox(ended);
+        Sandbox late = running.pausing(SnapshotId.random()).paused(NOW);
+        Run another = new Run(
+                RunId.random(),
+                ProjectId.DEFAULT,
+                creating.id(),
+                Run.How.RESUME,
+                Optional.empty(),
+                NOW,
+                Optional.empty());
+        store.updateSandbox(late, List.of(another));
+        store.updateSandboxLater(late);
+        store.flush();
+        assertThat(store.sandbox(creating.id())).contains(ended);
+        assertThat(store.runs(creating.id())).hasSize(1);
+    }
+
+    @Test
+    void a_name_is_one_live_sandbox_s_and_free_again_after_its_end() {
+        Sandbox one = full("mine");
+        store.insertSandbox(one, Optional.empty());
+        Sandbox two = full("mine");
+        assertThatThrownBy(() -> store.insertSandbox(two, Optional.empty())).isInstanceOf(AtollException.class);
+        assertThat(store.sandbox(two.id())).isEmpty();
+        store.updateSandbox(one.ended(new Sandbox.End(EndReason.DELETED, "", NOW)));
+        store.insertSandbox(two, Optional.empty());
+        SandboxQuery named =
+                new SandboxQuery(Optional.empty(), Optional.empty(), Optional.of("mine"), Map.of(), PageRequest.FIRST);
+        assertThat(store.sandboxes(ProjectId.DEFAULT, named).items())
+                .extracting(Sandbox::id)
+                .containsExactlyInAnyOrder(one.id(), two.id());
+        SandboxQuery none =
+                new SandboxQuery(Optional.empty(), Optional.empty(), Optional.of("other"), Map.of(), PageRequest.FIRST);
+        assertThat(store.sandboxes(ProjectId.DEFAULT, none).items()).isEmpty();
+    }
+
+    @Test
+    void contexts_that_are_copies_know_of_what() {
+        Sandbox sandbox = full("mine");
+        List<Context> copies = new ArrayList<>();
+        for (int i = 0; i < 3; i++) {
+            copies.add(new Context(
+                    ContextId.random(),
+                    ProjectId.DEFAULT,
+                    sandbox.id(),
+                    Language.PYTHON,
+                    i == 0,
+                    "/srv",
+                    Map.of(),
+                    Optional.of(ContextId.random()),
+                    NOW.plusSeconds(i)));
+        }
+        store.insertSandbox(sandbox, Run.first(sandbox, Run.How.SNAPSHOT), copies);
+        assertThat(store.contexts(sandbox.id())).isEqualTo(copies);
+        assertThat(store.runs(sandbox.id()))
+                .containsExactly(new Run(
+                        sandbox.run(),
+                        ProjectId.DEFAULT,
+                        sandbox.id(),
+                        Run.How.SNAPSHOT,
+                        sandbox.origin().orElseThrow().snapshot(),
+                        NOW,
+                        Optional.empty()));
+    }
+
+    private static Snapshot snapshot(Optional<String> name, Instant createdAt, Map<String, String> labels) {
+        return new Snapshot(
+                SnapshotId.random(),
+                ProjectId.DEFAULT,
+                name,
+                SnapshotKind.MEMORY,
+                Optional.of(SandboxId.random()),
+                "python",
+                Optional.of(SnapshotId.random()),
+                Limits.DEFAULT,
+                Map.of("KEY", "\"é\""),
+                List.of(
+                        new Snapshot.Held(ContextId.random(), Language.PYTHON, true, "", Map.of()),
+                        new Snapshot.Held(ContextId.random(), Language.BASH, false, "/srv", Map.of("A", "b\"c"))),
+                labels,
+                SnapshotState.CREATING,
+                0,
+                Duration.ZERO,
+                createdAt,
+                Optional.of(createdAt.plusSeconds(60)),
+                "");
+    }
+
+    private static SnapshotQuery snapshots(Optional<SandboxId> of, Optional<String> name, Map<String, String> labels) {
+        return new SnapshotQuery(of, Optional.empty(), name, labels, PageRequest.FIRST);
+    }
+
+    @Test
+    void a_snapshot_comes_back_as_it_was_stored() {
+        Snapshot creating = snapshot(Optional.of("base"), NOW, Map.of("a", "b", "n", ""));
+        store.insertSnapshot(creating);
+        assertThat(store.snapshot(creating.id())).contains(creating);
+        assertThat(store.liveSnapshots()).containsExactly(creating);
+        Snapshot ready = creating.ready(5_000_000_000L, Duration.ofNanos(15_250_000));
+        store.updateSnapshot(ready);
+        assertThat(store.snapshot(creating.id())).contains(ready);
+        Snapshot revised = ready.revised(Optional.of("other"), Map.of("c", "d"), Optional.empty());
+        store.updateSnapshot(revised);
+        assertThat(store.snapshot(creating.id())).contains(revised);
+        assertThat(store.snapshotByName(ProjectId.DEFAULT, "other")).contains(revised);
+        assertThat(store.snapshotByName(ProjectId.DEFAULT, "base")).isEmpty();
+        assertThat(store.snapshotByName(ProjectId.random(), "other")).isEmpty();
+        Snapshot lost = revised.lost("it was not on the node any more");
+        store.updateSnapshot(lost);
+        assertThat(store.snapshot(creating.id())).contains(lost);
+        assertThat(store.liveSnapshots()).isEmpty();
+        assertThat(store.snapshotByName(ProjectId.DEFAULT, "other")).isEmpty();
+        store.removeSnapshot(creating.id());
+        assertThat(store.snapshot(creating.id())).isEmpty();
+        store.updateSnapshot(lost);
+        assertThat(store.snapshot(creating.id())).isEmpty();
+    }
+
+    @Test
+    void a_name_is_one_snapshot_s_and_free_again_when_it_is_lost_or_removed() {
+        Snapshot one = snapshot(Optional.of("base"), NOW, Map.of());
+        store.insertSnapshot(one);
+        Snapshot two = snapshot(Optional.of("base"), NOW, Map.of());
+        assertThatThrownBy(() -> store.insertSnapshot(two)).isInstanceOf(AtollException.class);
+        store.updateSnapshot(one.lost("gone"));
+        store.insertSnapshot(two);
+        assertThat(store.snapshotByName(ProjectId.DEFAULT, "base")).contains(two);
+        store.removeSnapshot(two.id());
+        store.insertSnapshot(snapshot(Optional.of("base"), NOW, Map.of()));
+    }
+
+    @Test
+    void snapshots_are_filtered_and_listed_newest_first_page_by_page() {
+        Snapshot one = snapshot(Optional.of("one"), NOW, Map.of("role", "a"));
+        Snapshot two = snapshot(Optional.empty(), NOW.plusSeconds(1), Map.of("role", "b", "x", "y"));
+        Snapshot three = snapshot(Optional.empty(), NOW.plusSeconds(2), Map.of());
+        List.of(one, two, three).forEach(store::insertSnapshot);
+        assertThat(store.snapshots(ProjectId.DEFAULT, SnapshotQuery.ALL).items())
+                .containsExactly(three, two, one);
+        assertThat(store.snapshots(ProjectId.random(), SnapshotQuery.ALL).items())
+                .isEmpty();
+        assertThat(store.snapshots(ProjectId.DEFAULT, snapshots(two.sandbox(), Optional.empty(), Map.of()))
+                        .items())
+                .containsExactly(two);
+        assertThat(store.snapshots(ProjectId.DEFAULT, snapshots(Optional.empty(), Optional.of("one"), Map.of()))
+                        .items())
+                .containsExactly(one);
+        assertThat(store.snapshots(
+                                ProjectId.DEFAULT,
+                                snapshots(Optional.empty(), Optional.empty(), Map.of("role", "b", "x", "y")))
+                        .items())
+                .containsExactly(two);
+        SnapshotQuery files = new SnapshotQuery(
+                Optional.empty(), Optional.of(SnapshotKind.FILES), Optional.empty(), Map.of(), PageRequest.FIRST);
+        assertThat(store.snapshots(ProjectId.DEFAULT, files).items()).isEmpty();
+        Page<Snapshot> first = store.snapshots(
+                ProjectId.DEFAULT,
+                new SnapshotQuery(
+                        Optional.empty(),
+                        Optional.of(SnapshotKind.MEMORY),
+                        Optional.empty(),
+                        Map.of(),
+                        new PageRequest(2, Optional.empty())));
+        assertThat(first.items()).containsExactly(three, two);
+        assertThat(store.snapshots(
+                                ProjectId.DEFAULT,
+                                new SnapshotQuery(
+                                        Optional.empty(),
+                                        Optional.empty(),
+                                        Optional.empty(),
+                                        Map.of(),
+                                        new PageRequest(2, first.next())))
+                        .items())
+                .containsExactly(one);
+    }
+
+    @Test
+    void retention_removes_lost_snapshots_and_the_runs_of_ended_sandboxes() {
+        Snapshot lost = snapshot(Optional.empty(), NOW.minusSeconds(100), Map.of("a", "b"));
+        Snapshot kept = snapshot(Optional.empty(), NOW.minusSeconds(100), Map.of());
+        store.insertSnapshot(lost);
+        store.insertSnapshot(kept);
+        store.updateSnapshot(lost.lost("gone"));
+        Sandbox old = inserted(NOW.minusSeconds(100), Map.of());
+        store.updateSandbox(old.ended(new Sandbox.End(EndReason.DELETED, "", NOW.minusSeconds(90))));
+        assertThat(store.runs(old.id())).hasSize(1);
+        store.removeEnded(NOW.minusSeconds(50), 10);
+        assertThat(store.snapshot(lost.id())).isEmpty();
+        assertThat(store.snapshot(kept.id())).contains(kept);
+        assertThat(store.runs(old.id())).isEmpty();
     }
 }

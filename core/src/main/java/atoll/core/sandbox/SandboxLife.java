@@ -1,0 +1,35 @@
+package atoll.core.sandbox;
+
+import atoll.core.Caller;
+import atoll.core.SandboxId;
+import java.util.List;
+import java.util.Optional;
+
+/** What carries sandboxes over pauses and multiplies them. */
+public interface SandboxLife {
+    /**
+     * Writes it to disk and frees its memory; it is paused when this returns. What runs in it stands still and stays running on record.
+     * Pausing twice is no error. After an error it runs on. {@code DISK_FULL} where there is no room for it.
+     */
+    Sandbox pause(Caller caller, SandboxId id) throws InterruptedException;
+
+    /**
+     * Goes on with a paused one, where it stood; it is running when this returns. No error for one that runs. Of several calls at once
+     * one resumes, and all wait for it. After an error it is still paused.
+     *
+     * @param lifetime from now on; empty: as it was agreed before. Of one that runs a lifetime that is named counts from now, too
+     */
+    Sandbox resume(Caller caller, SandboxId id, Optional<Term> lifetime) throws InterruptedException;
+
+    /** Sets how long it lives from now on, longer or shorter than it would have; of a paused one, from its resume on. */
+    Sandbox extend(Caller caller, SandboxId id, Term lifetime);
+
+    /**
+     * Copies of it as it is now: memory, files, and what runs. It goes on untouched, and is paused still if it was paused. The copies
+     * are running when this returns, in their order; their contexts have new ids, and can be addressed by those of the source too.
+     */
+    List<Sandbox> fork(Caller caller, SandboxId id, ForkSandbox request) throws InterruptedException;
+
+    /** Its lives, the oldest first; also of one that has ended. */
+    List<Run> runs(Caller caller, SandboxId id);
+}
