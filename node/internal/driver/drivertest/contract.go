@@ -57,7 +57,7 @@ func (s Subject) make(t *testing.T, id string) *sandbox {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience.Of(10*time.Second))
 		defer cancel()
-		if err := errors.Join(s.Driver.Delete(ctx, id, ""), group.Remove(ctx)); err != nil {
+		if err := errors.Join(s.Driver.Delete(ctx, id, b.spec.Build), group.Remove(ctx)); err != nil {
 			t.Error(err)
 		}
 	})
@@ -80,7 +80,7 @@ func (s Subject) prepared(t *testing.T, id string, change ...func(*driver.Spec))
 func (s Subject) start(t *testing.T, id string, change ...func(*driver.Spec)) *sandbox {
 	t.Helper()
 	b := s.prepared(t, id, change...)
-	b.check(t, s.Driver.Launch(t.Context(), id, b.spec.Dir, ""))
+	b.check(t, s.Driver.Launch(t.Context(), id, b.spec.Dir, b.spec.Build))
 	return b
 }
 

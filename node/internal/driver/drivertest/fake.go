@@ -4,6 +4,7 @@
 package drivertest
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -89,7 +90,7 @@ func (f *Fake) Prepare(ctx context.Context, spec driver.Spec) (int, error) {
 	defer control.Close()
 	command := exec.Command("/proc/self/exe")
 	command.Env = append([]string{
-		agentVariable + "=1", filesVariable + "=" + spec.FilesFrom, "ATOLL_FAKE_DELAY=" + f.Delay, "TMPDIR=" + os.TempDir(),
+		agentVariable + "=1", filesVariable + "=" + spec.FilesFrom, buildVariable + "=" + cmp.Or(spec.Build, f.Version()), "ATOLL_FAKE_DELAY=" + f.Delay, "TMPDIR=" + os.TempDir(),
 	}, spec.AgentEnv...)
 	command.Stdin, command.Stdout, command.Stderr = pipes.Stdin, pipes.Stdout, pipes.Stderr
 	command.ExtraFiles = []*os.File{control}

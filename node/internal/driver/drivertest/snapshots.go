@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -408,7 +409,7 @@ func snapshots(t *testing.T, subject func(t *testing.T) Subject) {
 // remove deletes the sandbox and its group, and sees to it that none of its processes is left.
 func (b *sandbox) remove(t *testing.T, s Subject) {
 	t.Helper()
-	b.check(t, s.Driver.Delete(t.Context(), b.spec.ID, ""))
+	b.check(t, s.Driver.Delete(t.Context(), b.spec.ID, b.spec.Build))
 	await(t, func() bool {
 		pids, err := b.group.Pids()
 		return err == nil && len(pids) == 0
@@ -417,5 +418,37 @@ func (b *sandbox) remove(t *testing.T, s Subject) {
 	defer cancel()
 	if err := errors.Join(b.group.Remove(ctx), driver.RemovePipes(b.spec.Dir)); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// OlderBuild is the contract's part about a driver that can drive an older build beside the current one.
+func OlderBuild(t *testing.T, s Subject, older string) {
+	if versions := s.Driver.Versions(); !slices.Equal(versions, []string{s.Driver.Version(), older}) {
+		t.Fatalf("versions %v (expected: %s and %s)", versions, s.Driver.Version(), older)
+	}
+	made := func(spec *driver.Spec) { spec.Build = older }
+	source := s.start(t, firstID, made)
+	l := source.dial(t, 1).startCat()
+	l.write("before\n")
+	l.expect("before\n")
+	source.check(t, s.Driver.Pause(t.Context(), firstID, source.spec.Dir, older))
+	image := filepath.Join(t.TempDir(), "image")
+	source.check(t, s.Driver.Checkpoint(t.Context(), firstID, source.spec.Dir, older, image))
+	source.check(t, s.Driver.Resume(t.Context(), firstID, source.spec.Dir, older))
+	l.write("source\n")
+	l.expect("before\nsource\n")
+	source.remove(t, s)
+
+	target := s.prepared(t, secondID, made).become(source)
+	target.check(t, s.Driver.Restore(t.Context(), secondID, target.spec.Dir, older, image))
+	m := target.dial(t, 2).attach()
+	m.write("copy\n")
+	m.expect("before\ncopy\n")
+	target.remove(t, s)
+
+	current := s.prepared(t, secondID)
+	err := s.Driver.Restore(t.Context(), secondID, current.spec.Dir, "", image)
+	if err == nil || !strings.Contains(err.Error(), older) {
+		t.Fatalf("a snapshot was restored by another build than made it: %v (expected: an error that names %s)", err, older)
 	}
 }

@@ -18,6 +18,9 @@ import (
 // filesVariable names the folder of the files snapshot that a fake agent starts from.
 const filesVariable = "ATOLL_FAKE_FILES"
 
+// buildVariable is the version of the build that it belongs to.
+const buildVariable = "ATOLL_FAKE_BUILD"
+
 // controlRequest is what the fake driver asks of an agent: launch, restore, save, pause, resume.
 type controlRequest struct {
 	Operation string
@@ -33,6 +36,7 @@ type controlReply struct {
 
 // savedAgent is a fake agent in a snapshot.
 type savedAgent struct {
+	Build      string
 	Key        string
 	Epoch      uint64
 	Contexts   []json.RawMessage
@@ -105,7 +109,7 @@ func (a *fakeAgent) serveControl(listener net.Listener, ready chan struct{}) {
 
 // saveLocked encodes all the agent knows. Requires: mu is held.
 func (a *fakeAgent) saveLocked() ([]byte, error) {
-	saved := savedAgent{Key: hex.EncodeToString(a.key[:]), Epoch: a.epoch, Executions: map[string]savedExecution{}, Files: a.files}
+	saved := savedAgent{Build: os.Getenv(buildVariable), Key: hex.EncodeToString(a.key[:]), Epoch: a.epoch, Executions: map[string]savedExecution{}, Files: a.files}
 	for _, c := range a.contexts {
 		text, err := protojson.Marshal(c)
 		if err != nil {
@@ -146,6 +150,9 @@ func (a *fakeAgent) restore(state []byte) error {
 	var saved savedAgent
 	if err := json.Unmarshal(state, &saved); err != nil {
 		return fmt.Errorf("snapshot: %w", err)
+	}
+	if build := os.Getenv(buildVariable); saved.Build != build {
+		return fmt.Errorf("snapshot: made by build %s (expected: %s)", saved.Build, build)
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()

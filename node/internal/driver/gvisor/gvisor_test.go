@@ -1,9 +1,12 @@
 package gvisor_test
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
+	"sync"
 	"testing"
 
 	"atoll/node/internal/driver/drivertest"
@@ -13,32 +16,73 @@ import (
 	"atoll/node/internal/reap"
 )
 
-func TestGvisorKeepsTheContract(t *testing.T) {
-	reaper, err := reap.Start()
+// reaper is this process's, which has one at most.
+var reaper = sync.OnceValues(reap.Start)
+
+func subject(t *testing.T, runsc, runtimes string) drivertest.Subject {
+	t.Helper()
+	r, err := reaper()
 	if err != nil {
 		t.Fatal(err)
 	}
 	files := enginetest.Files(t)
-	drivertest.Contract(t, func(t *testing.T) drivertest.Subject {
-		h := drivertest.Hierarchy(t, "dtgvisor")
-		run := t.TempDir()
-		netns := filepath.Join(run, "netns")
-		if err := net.Shared(netns); err != nil {
-			t.Fatal(err)
+	h := drivertest.Hierarchy(t, "dtgvisor")
+	run := t.TempDir()
+	netns := filepath.Join(run, "netns")
+	if err := net.Shared(netns); err != nil {
+		t.Fatal(err)
+	}
+	d, err := gvisor.New(gvisor.Options{RunscDir: runsc, RuntimesDir: runtimes, RunDir: run, NetworkNamespace: netns, Reaper: r})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(d.Unmount(), net.Remove(netns)); err != nil {
+			t.Error(err)
 		}
-		d, err := gvisor.New(gvisor.Options{RunscDir: files.Runsc, RunDir: run, NetworkNamespace: netns, Reaper: reaper})
+		left, err := os.ReadDir(filepath.Join(run, "runsc"))
+		if err != nil || len(left) > 0 {
+			t.Errorf("runsc left %v, %v", left, err)
+		}
+	})
+	return drivertest.Subject{Driver: d, Cgroups: h, Image: files.Image("python"), AgentImagePath: files.Agent}
+}
+
+func TestGvisorKeepsTheContract(t *testing.T) {
+	files := enginetest.Files(t)
+	drivertest.Contract(t, func(t *testing.T) drivertest.Subject { return subject(t, files.Runsc, "") })
+}
+
+func TestSandboxIsDrivenByTheBuildItWasMadeWith(t *testing.T) {
+	files := enginetest.Files(t)
+	data := t.TempDir()
+	newer, older := otherBuild(t, files.Runsc), keep(t, data, files.Runsc)
+	// Kept as well, as an engine does at its start: it is not there twice.
+	keep(t, data, newer)
+	drivertest.OlderBuild(t, subject(t, newer, gvisor.RuntimesDir(data)), older)
+}
+
+// otherBuild is a copy of a build that calls itself another version, of the same length.
+func otherBuild(t *testing.T, build string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(build, "VERSION"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	version := strings.TrimSpace(string(text))
+	other := version[:len(version)-1] + "x"
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "gvisor-bin"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"VERSION", "runsc", "gvisor-bin/gvisor_sentry", "gvisor-bin/gvisor-sentry-prewarmer"} {
+		content, err := os.ReadFile(filepath.Join(build, name))
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() {
-			if err := errors.Join(d.Unmount(), net.Remove(netns)); err != nil {
-				t.Error(err)
-			}
-			left, err := os.ReadDir(filepath.Join(run, "runsc"))
-			if err != nil || len(left) > 0 {
-				t.Errorf("runsc left %v, %v", left, err)
-			}
-		})
-		return drivertest.Subject{Driver: d, Cgroups: h, Image: files.Image("python"), AgentImagePath: files.Agent}
-	})
+		if err := os.WriteFile(filepath.Join(dir, name), bytes.ReplaceAll(content, []byte(version), []byte(other)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
 }
