@@ -92,6 +92,13 @@ final class CallStream<M, T> implements NodeStream<T> {
     }
 
     @Override
+    public Optional<AtollException> refusal() {
+        return queue.peek() instanceof End<M>(Status status) && !status.isOk()
+                ? Optional.of(failure.apply(status))
+                : Optional.empty();
+    }
+
+    @Override
     public void close() {
         call.cancel("the reader has closed the stream", null);
     }

@@ -9,6 +9,9 @@ final class FileStatuses {
     private FileStatuses() {}
 
     static AtollException failure(Status status) {
+        if (PausedBox.isCauseOf(status)) {
+            return Statuses.failure(status, "files");
+        }
         String said = status.getDescription() == null ? status.getCode().name() : status.getDescription();
         return switch (status.getCode()) {
             case NOT_FOUND ->

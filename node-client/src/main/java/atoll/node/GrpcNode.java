@@ -5,6 +5,7 @@ import atoll.core.BoxId;
 import atoll.core.ContextId;
 import atoll.core.ErrorCode;
 import atoll.core.ExecutionId;
+import atoll.core.SnapshotId;
 import atoll.core.execution.OutputReader;
 import atoll.core.execution.StandardStream;
 import atoll.core.file.FileEvent;
@@ -27,11 +28,13 @@ import atoll.core.node.NodeEvent;
 import atoll.core.node.NodeExecution;
 import atoll.core.node.NodeInfo;
 import atoll.core.node.NodeProcesses;
+import atoll.core.node.NodeSnapshot;
 import atoll.core.node.NodeStream;
+import atoll.core.node.RestoreBox;
 import atoll.core.port.ListeningPort;
 import atoll.core.port.Tunnel;
+import atoll.core.snapshot.SnapshotKind;
 import atoll.core.template.Limits;
-import atoll.proto.engine.v1.AssignBoxRequest;
 import atoll.proto.engine.v1.AttachRequest;
 import atoll.proto.engine.v1.BoxRequest;
 import atoll.proto.engine.v1.ClaimRequest;
@@ -59,9 +62,13 @@ import io.grpc.ForwardingClientCall.SimpleForwardingClientCall;
 import io.grpc.ManagedChannel;
 import io.grpc.Metadata;
 import io.grpc.MethodDescriptor;
+import java.io.IOException;
+import java.io.InputStream;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.time.Instant;
 import java.util.List;
+import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Function;
@@ -80,16 +87,20 @@ public final class GrpcNode implements Node {
     private final GrpcProcesses processes;
     private final GrpcFiles files;
     private final GrpcPorts ports;
+    private final GrpcSnapshots snapshots;
     private volatile long epoch;
 
     private GrpcNode(ManagedChannel managed, AutoCloseable afterChannel) {
         this.managed = managed;
         this.afterChannel = afterChannel;
         // Who calls knows how long to wait; the channel's own pauses grow to minutes.
-        this.calls = new Calls(ClientInterceptors.intercept(managed, new EpochHeader()), managed::resetConnectBackoff);
+        this.calls = new Calls(
+                ClientInterceptors.intercept(managed, new EpochHeader(), new PausedBox.Noticed()),
+                managed::resetConnectBackoff);
         this.processes = new GrpcProcesses(calls);
         this.files = new GrpcFiles(calls.channel(), calls::told);
         this.ports = new GrpcPorts(calls.channel(), calls::told);
+        this.snapshots = new GrpcSnapshots(calls);
     }
 
     /** The engine that listens on a Unix socket. */
@@ -168,14 +179,8 @@ public final class GrpcNode implements Node {
 
     @Override
     public Box assignBox(BoxId id, BoxAssignment assignment) {
-        AssignBoxRequest request = AssignBoxRequest.newBuilder()
-                .setBoxId(id.toString())
-                .setSandboxId(assignment.sandboxId().toString())
-                .setHostname(assignment.hostname())
-                .putAllEnv(assignment.env())
-                .setLimits(Wire.limits(assignment.limits()))
-                .build();
-        return Wire.box(quick(EngineGrpc.getAssignBoxMethod(), request, "assignment of a sandbox"));
+        return Wire.box(
+                quick(EngineGrpc.getAssignBoxMethod(), Wire.assignment(id, assignment), "assignment of a sandbox"));
     }
 
     @Override
@@ -372,6 +377,62 @@ public final class GrpcNode implements Node {
     @Override
     public Tunnel tunnel(BoxId box, int port) {
         return ports.tunnel(box, port);
+    }
+
+    @Override
+    public Box prepareBox(BoxId id, BoxSpec spec) {
+        return snapshots.prepareBox(id, spec);
+    }
+
+    @Override
+    public Box restoreBox(BoxId id, RestoreBox request) {
+        return snapshots.restoreBox(id, request);
+    }
+
+    @Override
+    public Box pauseBox(BoxId id, SnapshotId snapshot) {
+        return snapshots.pauseBox(id, snapshot);
+    }
+
+    @Override
+    public Box resumeBox(BoxId id, Optional<BoxId> prepared, BoxAssignment assignment) {
+        return snapshots.resumeBox(id, prepared, assignment);
+    }
+
+    @Override
+    public Box rollbackBox(BoxId id, SnapshotId snapshot, Optional<BoxId> prepared, BoxAssignment assignment) {
+        return snapshots.rollbackBox(id, snapshot, prepared, assignment);
+    }
+
+    @Override
+    public void setDeadline(BoxId id, Optional<Instant> deadline) {
+        snapshots.setDeadline(id, deadline);
+    }
+
+    @Override
+    public NodeSnapshot createSnapshot(BoxId box, SnapshotId id, SnapshotKind kind, Map<String, String> labels) {
+        return snapshots.createSnapshot(box, id, kind, labels);
+    }
+
+    @Override
+    public List<NodeSnapshot> snapshots() {
+        return snapshots.snapshots();
+    }
+
+    @Override
+    public void deleteSnapshot(SnapshotId id) {
+        snapshots.deleteSnapshot(id);
+    }
+
+    @Override
+    public InputStream exportSnapshot(SnapshotId id) {
+        return snapshots.exportSnapshot(id);
+    }
+
+    @Override
+    public NodeSnapshot importSnapshot(
+            SnapshotId id, Map<String, String> labels, List<String> trustedKeys, InputStream data) throws IOException {
+        return snapshots.importSnapshot(id, labels, trustedKeys, data);
     }
 
     @Override

@@ -12,6 +12,9 @@ final class Statuses {
     static AtollException failure(Status status, String what) {
         String said = status.getDescription() == null ? status.getCode().name() : status.getDescription();
         String message = what + ": " + said;
+        if (PausedBox.isCauseOf(status)) {
+            return paused(message);
+        }
         return switch (status.getCode()) {
             case NOT_FOUND -> error(ErrorCode.NOT_FOUND, message, "The node does not know it.", "", status);
             case ALREADY_EXISTS, FAILED_PRECONDITION, ABORTED ->
@@ -36,6 +39,37 @@ final class Statuses {
             case OK, UNKNOWN, UNIMPLEMENTED, INTERNAL, DATA_LOSS ->
                 AtollException.internal(message, status.asException());
         };
+    }
+
+    private static AtollException paused(String message) {
+        return new AtollException(
+                ErrorCode.SANDBOX_PAUSED,
+                message,
+                "The sandbox is paused, and this needs it to run.",
+                "Resume it with POST /v1/sandboxes/{id}:resume and try again.");
+    }
+
+    /** Of a call that names a snapshot; other things than the snapshot may be at fault. */
+    static AtollException ofSnapshot(Status status, String what) {
+        String said = status.getDescription() == null ? status.getCode().name() : status.getDescription();
+        boolean snapshot = said.toLowerCase(Locale.ROOT).contains("snapshot") && !PausedBox.isCauseOf(status);
+        if (snapshot && status.getCode() == Status.Code.NOT_FOUND) {
+            return error(
+                    ErrorCode.SNAPSHOT_NOT_FOUND,
+                    what + ": " + said,
+                    "The node does not have the snapshot.",
+                    "It was deleted or has expired: see /v1/snapshots.",
+                    status);
+        }
+        if (snapshot && status.getCode() == Status.Code.FAILED_PRECONDITION) {
+            return error(
+                    ErrorCode.SNAPSHOT_UNUSABLE,
+                    what + ": " + said,
+                    "The node can't restore this snapshot.",
+                    "Use another one, or the installation that made it.",
+                    status);
+        }
+        return failure(status, what);
     }
 
     private static AtollException exhausted(String said, String message, Status status) {

@@ -5,12 +5,14 @@ import atoll.core.ContextId;
 import atoll.core.ExecutionId;
 import atoll.core.Language;
 import atoll.core.SandboxId;
+import atoll.core.SnapshotId;
 import atoll.core.execution.ExecutionError;
 import atoll.core.execution.ExecutionOutcome.MemoryUse;
 import atoll.core.execution.ExitReason;
 import atoll.core.execution.OutputReader;
 import atoll.core.execution.StandardStream;
 import atoll.core.node.Box;
+import atoll.core.node.BoxAssignment;
 import atoll.core.node.BoxSpec;
 import atoll.core.node.BoxState;
 import atoll.core.node.BoxUsage;
@@ -21,12 +23,16 @@ import atoll.core.node.NodeContext;
 import atoll.core.node.NodeEvent;
 import atoll.core.node.NodeExecution;
 import atoll.core.node.NodeInfo;
+import atoll.core.node.NodeSnapshot;
 import atoll.core.sandbox.EndReason;
+import atoll.core.snapshot.SnapshotKind;
 import atoll.core.template.Limits;
+import atoll.proto.engine.v1.AssignBoxRequest;
 import atoll.proto.engine.v1.BoxEndReason;
 import atoll.proto.engine.v1.EngineInfo;
 import atoll.proto.engine.v1.ExecutionRecord;
 import atoll.proto.engine.v1.OutputPiece;
+import atoll.proto.engine.v1.Snapshot;
 import atoll.proto.exec.v1.Context;
 import atoll.proto.exec.v1.ExecutionEvent;
 import atoll.proto.exec.v1.Finished;
@@ -40,6 +46,7 @@ import java.util.Locale;
 import java.util.Map;
 import java.util.Optional;
 import java.util.OptionalInt;
+import java.util.OptionalLong;
 import java.util.TreeMap;
 import tools.jackson.core.JacksonException;
 import tools.jackson.core.JsonParser;
@@ -151,7 +158,9 @@ final class Wire {
                 info.getBoxes(),
                 Instant.ofEpochMilli(info.getStartedAtUnixMs()),
                 info.getClaimedEpoch(),
-                info.getWarningsList());
+                info.getWarningsList(),
+                info.getSnapshotKey(),
+                info.getRuntimeVersionsList());
     }
 
     static Image image(atoll.proto.engine.v1.Image image) {
@@ -226,7 +235,75 @@ final class Wire {
                 labels,
                 contexts,
                 box.hasLimits() ? Optional.of(limits(box.getLimits())) : Optional.empty(),
-                state.isOver() ? Optional.of(end(box)) : Optional.empty());
+                state.isOver() ? Optional.of(end(box)) : Optional.empty(),
+                snapshotId(box.getRestoredFrom()),
+                snapshotId(box.getPauseSnapshotId()),
+                box.getPauseSnapshotBytes() > 0 ? OptionalLong.of(box.getPauseSnapshotBytes()) : OptionalLong.empty(),
+                held(box.getContextsList()),
+                moment(box.getDeadlineUnixMs()));
+    }
+
+    private static Optional<SnapshotId> snapshotId(String text) {
+        return text.isEmpty() ? Optional.empty() : Optional.of(SnapshotId.parse(text));
+    }
+
+    private static Optional<Instant> moment(long unixMs) {
+        return unixMs == 0 ? Optional.empty() : Optional.of(Instant.ofEpochMilli(unixMs));
+    }
+
+    /** 0 is none. */
+    static long unixMs(Optional<Instant> moment) {
+        return moment.map(at -> Math.max(1, at.toEpochMilli())).orElse(0L);
+    }
+
+    /** Those of languages that this server knows. */
+    private static List<NodeSnapshot.Held> held(List<Context> contexts) {
+        List<NodeSnapshot.Held> held = new ArrayList<>();
+        contexts.forEach(context -> Language.ofText(context.getLanguage())
+                .ifPresent(language ->
+                        held.add(new NodeSnapshot.Held(ContextId.parse(context.getContextId()), language))));
+        return held;
+    }
+
+    static AssignBoxRequest assignment(BoxId id, BoxAssignment assignment) {
+        return AssignBoxRequest.newBuilder()
+                .setBoxId(id.toString())
+                .setSandboxId(assignment.sandboxId().toString())
+                .setHostname(assignment.hostname())
+                .putAllEnv(assignment.env())
+                .setLimits(limits(assignment.limits()))
+                .setDeadlineUnixMs(unixMs(assignment.deadline()))
+                .build();
+    }
+
+    static atoll.proto.engine.v1.SnapshotKind kind(SnapshotKind kind) {
+        return switch (kind) {
+            case MEMORY -> atoll.proto.engine.v1.SnapshotKind.SNAPSHOT_KIND_MEMORY;
+            case FILES -> atoll.proto.engine.v1.SnapshotKind.SNAPSHOT_KIND_FILES;
+        };
+    }
+
+    static NodeSnapshot snapshot(Snapshot snapshot) {
+        SnapshotKind kind = switch (snapshot.getKind()) {
+            case SNAPSHOT_KIND_FILES -> SnapshotKind.FILES;
+            case SNAPSHOT_KIND_MEMORY, SNAPSHOT_KIND_UNSPECIFIED, UNRECOGNIZED -> SnapshotKind.MEMORY;
+        };
+        return new NodeSnapshot(
+                SnapshotId.parse(snapshot.getSnapshotId()),
+                kind,
+                snapshot.getLabelsMap(),
+                BoxId.parse(snapshot.getBoxId()),
+                snapshot.getSandboxId().isEmpty()
+                        ? Optional.empty()
+                        : Optional.of(SandboxId.parse(snapshot.getSandboxId())),
+                snapshot.getImageDigest(),
+                snapshot.getRuntimeVersion(),
+                snapshot.getSizeBytes(),
+                Instant.ofEpochMilli(snapshot.getCreatedAtUnixMs()),
+                limits(snapshot.getLimits()),
+                held(snapshot.getContextsList()),
+                snapshot.getUnusable().isEmpty() ? Optional.empty() : Optional.of(snapshot.getUnusable()),
+                Duration.ofMillis(snapshot.getStoppedMs()));
     }
 
     private static Box.End end(atoll.proto.engine.v1.Box box) {

@@ -10,12 +10,12 @@ import atoll.core.ExecutionId;
 import atoll.core.Language;
 import atoll.core.ProcessId;
 import atoll.core.SandboxId;
+import atoll.core.SnapshotId;
 import atoll.core.execution.OutputReader;
 import atoll.core.execution.StandardStream;
 import atoll.core.file.FileReader;
 import atoll.core.file.FileStat;
 import atoll.core.file.FileWriter;
-import atoll.core.node.BoxAssignment;
 import atoll.core.node.BoxState;
 import atoll.core.node.ContextSpec;
 import atoll.core.node.ExecutionSpec;
@@ -43,16 +43,20 @@ import atoll.proto.engine.v1.ClaimRequest;
 import atoll.proto.engine.v1.CloseContextReply;
 import atoll.proto.engine.v1.ContextRequest;
 import atoll.proto.engine.v1.CreateBoxRequest;
+import atoll.proto.engine.v1.CreateSnapshotRequest;
 import atoll.proto.engine.v1.DeleteBoxReply;
+import atoll.proto.engine.v1.DeleteSnapshotReply;
 import atoll.proto.engine.v1.EngineGrpc;
 import atoll.proto.engine.v1.EngineInfo;
 import atoll.proto.engine.v1.ExecuteRequest;
 import atoll.proto.engine.v1.ExecutionRecord;
 import atoll.proto.engine.v1.FileCall;
+import atoll.proto.engine.v1.FilePart;
 import atoll.proto.engine.v1.ForgetExecutionsReply;
 import atoll.proto.engine.v1.ForgetExecutionsRequest;
 import atoll.proto.engine.v1.GetInfoRequest;
 import atoll.proto.engine.v1.Image;
+import atoll.proto.engine.v1.ImportSnapshotRequest;
 import atoll.proto.engine.v1.InterruptReply;
 import atoll.proto.engine.v1.InterruptRequest;
 import atoll.proto.engine.v1.ListBoxesReply;
@@ -64,17 +68,27 @@ import atoll.proto.engine.v1.ListImagesReply;
 import atoll.proto.engine.v1.ListImagesRequest;
 import atoll.proto.engine.v1.ListProcessesReply;
 import atoll.proto.engine.v1.ListProcessesRequest;
+import atoll.proto.engine.v1.ListSnapshotsReply;
+import atoll.proto.engine.v1.ListSnapshotsRequest;
 import atoll.proto.engine.v1.OpenContextRequest;
 import atoll.proto.engine.v1.OutputPiece;
+import atoll.proto.engine.v1.PauseBoxRequest;
+import atoll.proto.engine.v1.PrepareBoxRequest;
 import atoll.proto.engine.v1.ProcessRequest;
 import atoll.proto.engine.v1.ReadFileCall;
 import atoll.proto.engine.v1.ReadOutputRequest;
 import atoll.proto.engine.v1.ResizeTerminalReply;
 import atoll.proto.engine.v1.ResizeTerminalRequest;
+import atoll.proto.engine.v1.RestoreBoxRequest;
+import atoll.proto.engine.v1.ResumeBoxRequest;
+import atoll.proto.engine.v1.RollbackBoxRequest;
 import atoll.proto.engine.v1.SampleUsageReply;
 import atoll.proto.engine.v1.SampleUsageRequest;
+import atoll.proto.engine.v1.SetDeadlineRequest;
 import atoll.proto.engine.v1.SignalProcessReply;
 import atoll.proto.engine.v1.SignalProcessRequest;
+import atoll.proto.engine.v1.Snapshot;
+import atoll.proto.engine.v1.SnapshotRequest;
 import atoll.proto.engine.v1.StartProcessRequest;
 import atoll.proto.engine.v1.TunnelCall;
 import atoll.proto.engine.v1.UpdateLimitsRequest;
@@ -110,11 +124,16 @@ import atoll.proto.file.v1.WriteFileOpen;
 import atoll.proto.file.v1.WriteFileReply;
 import com.google.protobuf.ByteString;
 import io.grpc.Deadline;
+import io.grpc.Metadata;
 import io.grpc.Status;
+import io.grpc.StatusRuntimeException;
 import io.grpc.stub.ServerCallStreamObserver;
 import io.grpc.stub.StreamObserver;
+import java.io.IOException;
+import java.io.InputStream;
 import java.nio.ByteBuffer;
 import java.time.Duration;
+import java.time.Instant;
 import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
@@ -131,9 +150,11 @@ import org.jspecify.annotations.Nullable;
 /** A {@link FakeNode} behind the engine's protocol: the other half of {@code Wire}, written once. */
 final class FakeEngine extends EngineGrpc.EngineImplBase {
     private final FakeNode node;
+    private final FakeEngineSnapshots snapshots;
 
     FakeEngine(FakeNode node) {
         this.node = node;
+        this.snapshots = new FakeEngineSnapshots(node);
     }
 
     private interface Streaming<T> {
@@ -146,7 +167,7 @@ final class FakeEngine extends EngineGrpc.EngineImplBase {
             reply.onNext(value);
             reply.onCompleted();
         } catch (AtollException e) {
-            reply.onError(status(e).asRuntimeException());
+            reply.onError(exception(e));
         }
     }
 
@@ -170,7 +191,7 @@ final class FakeEngine extends EngineGrpc.EngineImplBase {
                 }
             } catch (AtollException e) {
                 if (!call.isCancelled()) {
-                    call.onError(status(e).asRuntimeException());
+                    call.onError(exception(e));
                 }
             } catch (InterruptedException e) {
                 Thread.currentThread().interrupt();
@@ -194,6 +215,14 @@ final class FakeEngine extends EngineGrpc.EngineImplBase {
         };
     }
 
+    private static StatusRuntimeException exception(AtollException e) {
+        Metadata trailers = new Metadata();
+        if (e.code() == ErrorCode.SANDBOX_PAUSED) {
+            trailers.put(PausedBox.STATE, "paused");
+        }
+        return status(e).asRuntimeException(trailers);
+    }
+
     @Override
     public void getInfo(GetInfoRequest request, StreamObserver<EngineInfo> reply) {
         answer(reply, () -> {
@@ -201,7 +230,11 @@ final class FakeEngine extends EngineGrpc.EngineImplBase {
             return EngineInfo.newBuilder()
                     .setInstance(info.instance())
                     .setMemoryTotalBytes(info.memoryTotalBytes())
+                    .setDiskTotalBytes(info.diskTotalBytes())
+                    .setDiskAvailableBytes(info.diskAvailableBytes())
                     .setClaimedEpoch(info.claimedEpoch())
+                    .setSnapshotKey(info.snapshotKey())
+                    .addAllRuntimeVersions(info.runtimeVersions())
                     .build();
         });
     }
@@ -238,7 +271,7 @@ final class FakeEngine extends EngineGrpc.EngineImplBase {
                 .build();
     }
 
-    private static ContextSpec context(atoll.proto.exec.v1.ContextSpec spec) {
+    static ContextSpec context(atoll.proto.exec.v1.ContextSpec spec) {
         return new ContextSpec(
                 ContextId.parse(spec.getContextId()),
                 Language.parse(spec.getLanguage()),
@@ -246,7 +279,7 @@ final class FakeEngine extends EngineGrpc.EngineImplBase {
                 spec.getEnvMap());
     }
 
-    private static Limits limits(atoll.proto.exec.v1.Limits limits) {
+    static Limits limits(atoll.proto.exec.v1.Limits limits) {
         return new Limits(
                 limits.getMemoryBytes(),
                 limits.getCpuMillis(),
@@ -258,25 +291,30 @@ final class FakeEngine extends EngineGrpc.EngineImplBase {
     @Override
     public void createBox(CreateBoxRequest request, StreamObserver<Box> reply) {
         answer(reply, () -> {
-            BoxSpec spec = request.getSpec();
-            return box(node.createBox(
-                    BoxId.parse(request.getBoxId()),
-                    new atoll.core.node.BoxSpec(
-                            spec.getImageDigest(),
-                            limits(spec.getLimits()),
-                            spec.getWarmContextsList().stream()
-                                    .map(FakeEngine::context)
-                                    .toList(),
-                            spec.getLabelsMap())));
+            return box(node.createBox(BoxId.parse(request.getBoxId()), spec(request.getSpec())));
         });
     }
 
-    private static Box box(atoll.core.node.Box box) {
+    static atoll.core.node.BoxSpec spec(BoxSpec spec) {
+        return new atoll.core.node.BoxSpec(
+                spec.getImageDigest(),
+                limits(spec.getLimits()),
+                spec.getWarmContextsList().stream().map(FakeEngine::context).toList(),
+                spec.getLabelsMap());
+    }
+
+    static Box box(atoll.core.node.Box box) {
         Box.Builder built = Box.newBuilder()
                 .setBoxId(box.id().toString())
                 .setState(state(box.state()))
                 .setSandboxId(box.sandboxId().map(SandboxId::toString).orElse(""))
                 .setLimits(Wire.limits(box.limits().orElse(Limits.DEFAULT)))
+                .setRestoredFrom(box.restoredFrom().map(SnapshotId::toString).orElse(""))
+                .setPauseSnapshotId(box.pausedIn().map(SnapshotId::toString).orElse(""))
+                .setPauseSnapshotBytes(box.pauseBytes().orElse(0))
+                .addAllContexts(
+                        box.contexts().stream().map(FakeEngineSnapshots::held).toList())
+                .setDeadlineUnixMs(box.deadline().map(Instant::toEpochMilli).orElse(0L))
                 .setSpec(BoxSpec.newBuilder()
                         .putAllLabels(box.labels())
                         .addAllWarmContexts(
@@ -313,13 +351,7 @@ final class FakeEngine extends EngineGrpc.EngineImplBase {
     public void assignBox(AssignBoxRequest request, StreamObserver<Box> reply) {
         answer(
                 reply,
-                () -> box(node.assignBox(
-                        BoxId.parse(request.getBoxId()),
-                        new BoxAssignment(
-                                SandboxId.parse(request.getSandboxId()),
-                                request.getHostname(),
-                                request.getEnvMap(),
-                                limits(request.getLimits())))));
+                () -> box(node.assignBox(BoxId.parse(request.getBoxId()), FakeEngineSnapshots.assignment(request))));
     }
 
     @Override
@@ -481,7 +513,7 @@ final class FakeEngine extends EngineGrpc.EngineImplBase {
                 .ended(BoxId.parse(request.getBoxId()), ProcessId.parse(request.getProcessId()))
                 .whenComplete((process, failure) -> {
                     if (failure instanceof AtollException e) {
-                        reply.onError(status(e).asRuntimeException());
+                        reply.onError(exception(e));
                     } else {
                         reply.onNext(process(process));
                         reply.onCompleted();
@@ -780,7 +812,7 @@ final class FakeEngine extends EngineGrpc.EngineImplBase {
                 try {
                     take(call);
                 } catch (AtollException e) {
-                    reply.onError(FakeEngineFiles.status(e).asRuntimeException());
+                    reply.onError(exception(e));
                 } catch (InterruptedException e) {
                     Thread.currentThread().interrupt();
                 }
@@ -836,7 +868,7 @@ final class FakeEngine extends EngineGrpc.EngineImplBase {
                     call.getRequest().getPath(),
                     call.getRequest().getRecursive());
         } catch (AtollException e) {
-            reply.onError(FakeEngineFiles.status(e).asRuntimeException());
+            reply.onError(exception(e));
             return;
         }
         stream(reply, () -> watch::next, watch::close, FakeEngineFiles::event);
@@ -869,7 +901,7 @@ final class FakeEngine extends EngineGrpc.EngineImplBase {
                 try {
                     take(call);
                 } catch (AtollException e) {
-                    reply.onError(FakeEngineFiles.status(e).asRuntimeException());
+                    reply.onError(exception(e));
                 } catch (InterruptedException e) {
                     Thread.currentThread().interrupt();
                 }
@@ -931,5 +963,93 @@ final class FakeEngine extends EngineGrpc.EngineImplBase {
                 }
             }
         };
+    }
+
+    @Override
+    public void prepareBox(PrepareBoxRequest request, StreamObserver<Box> reply) {
+        answer(reply, () -> snapshots.prepareBox(request));
+    }
+
+    @Override
+    public void restoreBox(RestoreBoxRequest request, StreamObserver<Box> reply) {
+        answer(reply, () -> snapshots.restoreBox(request));
+    }
+
+    @Override
+    public void pauseBox(PauseBoxRequest request, StreamObserver<Box> reply) {
+        answer(reply, () -> snapshots.pauseBox(request));
+    }
+
+    @Override
+    public void resumeBox(ResumeBoxRequest request, StreamObserver<Box> reply) {
+        answer(reply, () -> snapshots.resumeBox(request));
+    }
+
+    @Override
+    public void rollbackBox(RollbackBoxRequest request, StreamObserver<Box> reply) {
+        answer(reply, () -> snapshots.rollbackBox(request));
+    }
+
+    @Override
+    public void setDeadline(SetDeadlineRequest request, StreamObserver<Box> reply) {
+        answer(reply, () -> snapshots.setDeadline(request));
+    }
+
+    @Override
+    public void createSnapshot(CreateSnapshotRequest request, StreamObserver<Snapshot> reply) {
+        answer(reply, () -> snapshots.createSnapshot(request));
+    }
+
+    @Override
+    public void listSnapshots(ListSnapshotsRequest request, StreamObserver<ListSnapshotsReply> reply) {
+        answer(reply, () -> snapshots.listSnapshots());
+    }
+
+    @Override
+    public void deleteSnapshot(SnapshotRequest request, StreamObserver<DeleteSnapshotReply> reply) {
+        answer(reply, () -> snapshots.deleteSnapshot(request));
+    }
+
+    @Override
+    public void exportSnapshot(SnapshotRequest request, StreamObserver<FilePart> reply) {
+        InputStream file;
+        try {
+            file = snapshots.export(request);
+        } catch (AtollException e) {
+            reply.onError(exception(e));
+            return;
+        }
+        stream(
+                reply,
+                () -> () -> FakeEngineSnapshots.part(file),
+                () -> FakeEngineSnapshots.close(file),
+                data -> FilePart.newBuilder().setData(data).build());
+    }
+
+    /** Takes a message when the one before was used up, as an engine does that writes to a disk. */
+    @Override
+    public StreamObserver<ImportSnapshotRequest> importSnapshot(StreamObserver<Snapshot> reply) {
+        ServerCallStreamObserver<Snapshot> call = (ServerCallStreamObserver<Snapshot>) reply;
+        call.disableAutoRequest();
+        var parts = new FakeEngineSnapshots.Parts(() -> call.request(1));
+        call.setOnCancelHandler(parts::cancelled);
+        call.request(1);
+        Thread taker = Thread.ofVirtual().unstarted(() -> {
+            try {
+                Snapshot imported = snapshots.importFile(parts);
+                reply.onNext(imported);
+                reply.onCompleted();
+            } catch (AtollException e) {
+                if (!call.isCancelled()) {
+                    reply.onError(exception(e));
+                }
+            } catch (IOException e) {
+                if (!call.isCancelled()) {
+                    reply.onError(Status.INTERNAL.withDescription(e.toString()).asRuntimeException());
+                }
+            }
+        });
+        taker.start();
+        return parts;
     }
 }

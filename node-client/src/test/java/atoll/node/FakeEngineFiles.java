@@ -39,7 +39,8 @@ final class FakeEngineFiles {
             case INVALID_REQUEST -> Status.INVALID_ARGUMENT;
             case NODE_UNAVAILABLE, PORT_CLOSED -> Status.UNAVAILABLE;
             case NOT_FOUND -> Status.NOT_FOUND;
-            case CONFLICT -> Status.FAILED_PRECONDITION;
+            case SNAPSHOT_NOT_FOUND -> Status.NOT_FOUND;
+            case CONFLICT, SANDBOX_PAUSED, SNAPSHOT_UNUSABLE -> Status.FAILED_PRECONDITION;
             default -> Status.INTERNAL;
         };
         return status.withDescription(e.message());

@@ -14,9 +14,11 @@ import java.util.Optional;
  *
  * <p>Failures are {@code AtollException}s: {@code NODE_UNAVAILABLE} when the node or the box cannot be reached right now (try
  * again), {@code NOT_FOUND} for what the node does not know, {@code CONFLICT} when a box has ended or a newer server owns the node,
- * {@code NODE_FULL}, {@code DISK_FULL}, {@code INVALID_REQUEST} and {@code INTERNAL}.
+ * {@code NODE_FULL}, {@code DISK_FULL}, {@code INVALID_REQUEST} and {@code INTERNAL}; {@code SANDBOX_PAUSED} where the inside of a
+ * box was needed and it is paused. What was said and how things ended can be read of a paused box too, and whoever follows something
+ * in it hears nothing until it goes on.
  */
-public interface Node extends NodeFiles, NodePorts, AutoCloseable {
+public interface Node extends NodeFiles, NodePorts, NodeSnapshots, AutoCloseable {
     NodeInfo info();
 
     /** Owns the node from now on; calls by servers with a smaller epoch are refused. */

@@ -1,5 +1,6 @@
 package atoll.core.node;
 
+import atoll.core.AtollException;
 import java.util.Optional;
 
 /**
@@ -12,6 +13,11 @@ public interface NodeStream<T> extends AutoCloseable {
 
     /** Waits until the node has taken the request on, or has refused it, which the next read tells; only where that was asked for. */
     default void awaitAccepted() throws InterruptedException {}
+
+    /** Why the node has refused the request, as the next read will say, if that is known by now; does not wait. */
+    default Optional<AtollException> refusal() {
+        return Optional.empty();
+    }
 
     @Override
     void close();

@@ -5,6 +5,7 @@ import atoll.core.BoxId;
 import atoll.core.ContextId;
 import atoll.core.ErrorCode;
 import atoll.core.ExecutionId;
+import atoll.core.SnapshotId;
 import atoll.core.execution.OutputReader;
 import atoll.core.execution.StandardStream;
 import atoll.core.file.FileEvent;
@@ -16,15 +17,25 @@ import atoll.core.file.ReadFile;
 import atoll.core.file.WriteFile;
 import atoll.core.port.ListeningPort;
 import atoll.core.port.Tunnel;
+import atoll.core.snapshot.SnapshotKind;
 import atoll.core.template.Limits;
+import java.io.IOException;
+import java.io.InputStream;
 import java.time.Duration;
+import java.time.Instant;
 import java.util.List;
+import java.util.Map;
 import java.util.Optional;
+import java.util.function.Function;
 import java.util.function.Supplier;
 
 /**
  * Makes a call again while the node is away, up to a limit, so that callers notice nothing when an engine is restarted. That is safe
  * because every call of {@link Node} is idempotent. Streams are passed through: who reads one knows from where it goes on.
+ *
+ * <p>A call that needs the inside of a box and is refused because the box is paused is made again once it runs, if whoever
+ * {@linkplain #onPaused asked to be told} brings that about. What must not be done twice is made once only, when the box runs; should a
+ * pause cross it all the same, the caller gets {@code SANDBOX_PAUSED}. An upload whose bytes were taken is not repeated either.
  *
  * <p>It also notices when a newer server has claimed the node. From then on every call fails at once: this server knows nothing of
  * what the other one does, so whatever it still answered could be wrong.
@@ -32,6 +43,8 @@ import java.util.function.Supplier;
 public final class PatientNode implements Node {
     private static final long FIRST_PAUSE_MILLIS = 5;
     private static final long LONGEST_PAUSE_MILLIS = 250;
+    /** So often may a box be paused again before the call it was resumed for got through. */
+    private static final int MOST_RESUMES = 20;
 
     private final Node node;
     private final Duration patience;
@@ -39,6 +52,8 @@ public final class PatientNode implements Node {
     private volatile long claimed;
 
     private volatile boolean replaced;
+
+    private volatile Function<BoxId, Boolean> resumer = _ -> false;
 
     private final PatientProcesses processes;
 
@@ -53,9 +68,21 @@ public final class PatientNode implements Node {
         return replaced;
     }
 
+    /**
+     * Has {@code resumer} asked when a call was refused because the box is paused: true, once the box runs, and the call is made again;
+     * false, and the caller is told {@code SANDBOX_PAUSED}. It is asked on the caller's thread, may take its time, and what it throws
+     * the caller gets. Without one nothing is resumed.
+     */
+    public void onPaused(Function<BoxId, Boolean> resumer) {
+        this.resumer = resumer;
+    }
+
     /** To be asked when the node refused a call with {@code CONFLICT}; fails if that was because a newer server owns it. */
     public void requireOwned(AtollException refusal) {
-        boolean refused = refusal.code() == ErrorCode.CONFLICT || refusal.code() == ErrorCode.FILE_CONFLICT;
+        boolean refused = switch (refusal.code()) {
+            case CONFLICT, FILE_CONFLICT, SNAPSHOT_UNUSABLE -> true;
+            default -> false;
+        };
         if (refused && claimed > 0) {
             NodeInfo info = info();
             assert info.claimedEpoch() >= 0;
@@ -107,6 +134,32 @@ public final class PatientNode implements Node {
                 }
             }
         }
+    }
+
+    /** The same for a call that needs the inside of a box. */
+    <T> T inside(BoxId box, Supplier<T> call) {
+        for (int resumes = 0; ; resumes++) {
+            try {
+                return patiently(call);
+            } catch (AtollException e) {
+                if (!resumed(box, e, resumes)) {
+                    throw e;
+                }
+            }
+        }
+    }
+
+    void inside(BoxId box, Runnable call) {
+        boolean done = inside(box, () -> {
+            call.run();
+            return true;
+        });
+        assert done;
+    }
+
+    /** Whether the node refused because the box is paused, and it now runs; {@code resumes} is how often that was so before. */
+    private boolean resumed(BoxId box, AtollException refusal, int resumes) {
+        return refusal.code() == ErrorCode.SANDBOX_PAUSED && resumes < MOST_RESUMES && resumer.apply(box);
     }
 
     /** Why the node refused, or that it went away while it was asked. */
@@ -167,7 +220,7 @@ public final class PatientNode implements Node {
 
     @Override
     public Box updateLimits(BoxId id, Limits limits) {
-        return patiently(() -> node.updateLimits(id, limits));
+        return inside(id, () -> node.updateLimits(id, limits));
     }
 
     @Override
@@ -193,28 +246,28 @@ public final class PatientNode implements Node {
 
     @Override
     public NodeContext openContext(BoxId id, ContextSpec spec) {
-        return patiently(() -> node.openContext(id, spec));
+        return inside(id, () -> node.openContext(id, spec));
     }
 
     @Override
     public NodeContext restartContext(BoxId id, ContextId context) {
-        return patiently(() -> node.restartContext(id, context));
+        return inside(id, () -> node.restartContext(id, context));
     }
 
     @Override
     public void closeContext(BoxId id, ContextId context) {
-        patiently(() -> node.closeContext(id, context));
+        inside(id, () -> node.closeContext(id, context));
     }
 
     @Override
     public List<NodeContext> contexts(BoxId id) {
-        return patiently(() -> node.contexts(id));
+        return inside(id, () -> node.contexts(id));
     }
 
     @Override
     public NodeStream<NodeEvent> execute(BoxId box, ExecutionSpec spec) {
         requireOwned();
-        return node.execute(box, spec);
+        return new ResumingStream<>(box, () -> node.execute(box, spec));
     }
 
     @Override
@@ -225,7 +278,7 @@ public final class PatientNode implements Node {
 
     @Override
     public void interrupt(BoxId box, ExecutionId id) {
-        patiently(() -> node.interrupt(box, id));
+        inside(box, () -> node.interrupt(box, id));
     }
 
     @Override
@@ -259,14 +312,14 @@ public final class PatientNode implements Node {
     @Override
     public FileReply file(BoxId box, String user, FileOperation operation) {
         if (operation.repeatable()) {
-            return patiently(() -> node.file(box, user, operation));
+            return inside(box, () -> node.file(box, user, operation));
         }
         return once(box, () -> node.file(box, user, operation));
     }
 
     @Override
     public FileReader readFile(BoxId box, String user, ReadFile what) {
-        return patiently(() -> node.readFile(box, user, what));
+        return inside(box, () -> node.readFile(box, user, what));
     }
 
     @Override
@@ -277,22 +330,22 @@ public final class PatientNode implements Node {
     @Override
     public NodeStream<FileEvent> watchFiles(BoxId box, String user, String path, boolean recursive) {
         requireOwned();
-        return node.watchFiles(box, user, path, recursive);
+        return new ResumingStream<>(box, () -> node.watchFiles(box, user, path, recursive));
     }
 
     @Override
     public List<ListeningPort> ports(BoxId box) {
-        return patiently(() -> node.ports(box));
+        return inside(box, () -> node.ports(box));
     }
 
     @Override
     public Tunnel tunnel(BoxId box, int port) {
-        return patiently(() -> node.tunnel(box, port));
+        return inside(box, () -> node.tunnel(box, port));
     }
 
     /** For what must not be done twice: waits until the box can be reached, and then has one try. */
-    private <T> T once(BoxId box, Supplier<T> call) {
-        BoxState state = patiently(() -> reachable(box));
+    <T> T once(BoxId box, Supplier<T> call) {
+        BoxState state = inside(box, () -> reachable(box));
         assert state != BoxState.RECONNECTING;
         try {
             return call.get();
@@ -304,18 +357,169 @@ public final class PatientNode implements Node {
 
     private BoxState reachable(BoxId id) {
         BoxState state = node.box(id).map(Box::state).orElse(BoxState.DELETED);
-        if (state == BoxState.RECONNECTING) {
+        if (state == BoxState.PAUSING || state == BoxState.PAUSED) {
+            throw new AtollException(
+                    ErrorCode.SANDBOX_PAUSED,
+                    "the sandbox is paused",
+                    "What was asked for needs it to run.",
+                    "Resume it and try again.");
+        }
+        if (state == BoxState.RECONNECTING || state == BoxState.RESUMING) {
             throw new AtollException(
                     ErrorCode.NODE_UNAVAILABLE,
                     "the sandbox is being reached again",
-                    "The engine of the node was restarted.",
+                    "The engine of the node was restarted, or the sandbox is being resumed.",
                     "Try again in a moment.");
         }
         return state;
     }
 
     @Override
+    public Box prepareBox(BoxId id, BoxSpec spec) {
+        return patiently(() -> node.prepareBox(id, spec));
+    }
+
+    @Override
+    public Box restoreBox(BoxId id, RestoreBox request) {
+        return patiently(() -> node.restoreBox(id, request));
+    }
+
+    @Override
+    public Box pauseBox(BoxId id, SnapshotId snapshot) {
+        return patiently(() -> node.pauseBox(id, snapshot));
+    }
+
+    @Override
+    public Box resumeBox(BoxId id, Optional<BoxId> prepared, BoxAssignment assignment) {
+        return patiently(() -> node.resumeBox(id, prepared, assignment));
+    }
+
+    @Override
+    public Box rollbackBox(BoxId id, SnapshotId snapshot, Optional<BoxId> prepared, BoxAssignment assignment) {
+        return patiently(() -> node.rollbackBox(id, snapshot, prepared, assignment));
+    }
+
+    @Override
+    public void setDeadline(BoxId id, Optional<Instant> deadline) {
+        patiently(() -> node.setDeadline(id, deadline));
+    }
+
+    @Override
+    public NodeSnapshot createSnapshot(BoxId box, SnapshotId id, SnapshotKind kind, Map<String, String> labels) {
+        return patiently(() -> node.createSnapshot(box, id, kind, labels));
+    }
+
+    @Override
+    public List<NodeSnapshot> snapshots() {
+        return patiently(node::snapshots);
+    }
+
+    @Override
+    public void deleteSnapshot(SnapshotId id) {
+        patiently(() -> node.deleteSnapshot(id));
+    }
+
+    @Override
+    public InputStream exportSnapshot(SnapshotId id) {
+        return patiently(() -> node.exportSnapshot(id));
+    }
+
+    /** One try, once the node is there: what was read of {@code data} can't be read again. */
+    @Override
+    public NodeSnapshot importSnapshot(
+            SnapshotId id, Map<String, String> labels, List<String> trustedKeys, InputStream data) throws IOException {
+        NodeInfo there = patiently(this::info);
+        assert there.claimedEpoch() >= 0;
+        try {
+            return node.importSnapshot(id, labels, trustedKeys, data);
+        } catch (AtollException e) {
+            requireOwned(e);
+            throw e;
+        }
+    }
+
+    @Override
     public void close() {
         node.close();
+    }
+
+    /**
+     * A stream that needs the inside of a box: refused because the box is paused, before anything came, it is asked for again once the
+     * box runs.
+     */
+    private final class ResumingStream<T> implements NodeStream<T> {
+        private final BoxId box;
+        private final Supplier<NodeStream<T>> open;
+        private volatile NodeStream<T> stream;
+        private volatile boolean closed;
+        /** For the reader only. */
+        private boolean begun;
+
+        private int resumes;
+
+        ResumingStream(BoxId box, Supplier<NodeStream<T>> open) {
+            this.box = box;
+            this.open = open;
+            this.stream = opened();
+        }
+
+        /** Some nodes refuse at once, some with the first read. */
+        private NodeStream<T> opened() {
+            while (true) {
+                try {
+                    return open.get();
+                } catch (AtollException e) {
+                    if (closed || !resumed(box, e, resumes++)) {
+                        throw e;
+                    }
+                }
+            }
+        }
+
+        @Override
+        public Optional<T> next() throws InterruptedException {
+            while (true) {
+                try {
+                    Optional<T> item = stream.next();
+                    begun = true;
+                    return item;
+                } catch (AtollException e) {
+                    if (!reopened(e)) {
+                        throw e;
+                    }
+                }
+            }
+        }
+
+        private boolean reopened(AtollException refusal) {
+            if (begun || closed || !resumed(box, refusal, resumes++)) {
+                return false;
+            }
+            stream.close();
+            stream = opened();
+            if (closed) {
+                stream.close();
+            }
+            return true;
+        }
+
+        /** Also that it was taken on after a resume: what is sent later must not overtake it there. */
+        @Override
+        public void awaitAccepted() throws InterruptedException {
+            do {
+                stream.awaitAccepted();
+            } while (stream.refusal().map(this::reopened).orElse(false));
+        }
+
+        @Override
+        public Optional<AtollException> refusal() {
+            return stream.refusal();
+        }
+
+        @Override
+        public void close() {
+            closed = true;
+            stream.close();
+        }
     }
 }

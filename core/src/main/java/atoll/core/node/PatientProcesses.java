@@ -27,12 +27,12 @@ final class PatientProcesses implements NodeProcesses {
 
     @Override
     public NodeProcess start(BoxId box, ProcessSpec spec) {
-        return patient.patiently(() -> processes.start(box, spec));
+        return patient.inside(box, () -> processes.start(box, spec));
     }
 
     @Override
     public NodeProcess get(BoxId box, ProcessId id) {
-        return patient.patiently(() -> processes.get(box, id));
+        return patient.inside(box, () -> processes.get(box, id));
     }
 
     @Override
@@ -63,30 +63,29 @@ final class PatientProcesses implements NodeProcesses {
     public InputPosition write(
             BoxId box, ProcessId id, OptionalLong offset, ByteBuffer data, boolean close, Duration limit) {
         if (offset.isEmpty()) {
-            patient.requireOwned();
-            return processes.write(box, id, offset, data, close, limit);
+            return patient.once(box, () -> processes.write(box, id, offset, data, close, limit));
         }
-        return patient.patiently(() -> processes.write(box, id, offset, data.duplicate(), close, limit));
+        return patient.inside(box, () -> processes.write(box, id, offset, data.duplicate(), close, limit));
     }
 
     @Override
     public void signal(BoxId box, ProcessId id, int signal, SignalTarget target) {
-        patient.patiently(() -> processes.signal(box, id, signal, target));
+        patient.inside(box, () -> processes.signal(box, id, signal, target));
     }
 
     @Override
     public void resize(BoxId box, ProcessId id, TerminalSize size) {
-        patient.patiently(() -> processes.resize(box, id, size));
+        patient.inside(box, () -> processes.resize(box, id, size));
     }
 
     @Override
     public List<GuestProcess> guests(BoxId box) {
-        return patient.patiently(() -> processes.guests(box));
+        return patient.inside(box, () -> processes.guests(box));
     }
 
     @Override
     public void signalGuest(BoxId box, int pid, int signal) {
-        patient.patiently(() -> processes.signalGuest(box, pid, signal));
+        patient.inside(box, () -> processes.signalGuest(box, pid, signal));
     }
 
     @Override

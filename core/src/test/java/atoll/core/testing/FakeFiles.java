@@ -15,6 +15,9 @@ import atoll.core.file.WriteFile;
 import atoll.core.file.WrittenFile;
 import atoll.core.node.NodeStream;
 import java.io.ByteArrayOutputStream;
+import java.io.DataInputStream;
+import java.io.DataOutputStream;
+import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.time.Instant;
@@ -74,6 +77,48 @@ public final class FakeFiles {
     public FakeFiles() {
         for (String folder : List.of("/", "/home", HOME, "/root", "/tmp")) {
             entries.put(folder, entry(FileType.DIRECTORY, 0755, folder.equals(HOME) ? "user" : "root"));
+        }
+    }
+
+    /** Writes all there is, for a snapshot. */
+    void save(DataOutputStream out) throws IOException {
+        synchronized (lock) {
+            out.writeLong(inodes);
+            out.writeLong(diskBytes);
+            out.writeInt(entries.size());
+            for (Map.Entry<String, Entry> named : entries.entrySet()) {
+                Entry entry = named.getValue();
+                out.writeUTF(named.getKey());
+                out.writeUTF(entry.type.name());
+                out.writeInt(entry.mode);
+                out.writeUTF(entry.owner);
+                out.writeUTF(entry.modified.toString());
+                out.writeLong(entry.inode);
+                out.writeUTF(entry.target);
+                out.writeInt(entry.content.length);
+                out.write(entry.content);
+            }
+        }
+    }
+
+    /** Has nothing but what was saved from now on. */
+    void load(DataInputStream in) throws IOException {
+        synchronized (lock) {
+            entries.clear();
+            inodes = in.readLong();
+            diskBytes = in.readLong();
+            for (int left = in.readInt(); left > 0; left--) {
+                String path = in.readUTF();
+                Entry entry = new Entry(
+                        FileType.valueOf(in.readUTF()),
+                        in.readInt(),
+                        in.readUTF(),
+                        Instant.parse(in.readUTF()),
+                        in.readLong());
+                entry.target = in.readUTF();
+                entry.content = in.readNBytes(in.readInt());
+                entries.put(path, entry);
+            }
         }
     }
 

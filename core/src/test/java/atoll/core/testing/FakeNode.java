@@ -7,6 +7,7 @@ import atoll.core.ErrorCode;
 import atoll.core.ExecutionId;
 import atoll.core.Language;
 import atoll.core.SandboxId;
+import atoll.core.SnapshotId;
 import atoll.core.execution.ExecutionError;
 import atoll.core.execution.ExecutionResult;
 import atoll.core.execution.ExitReason;
@@ -33,11 +34,16 @@ import atoll.core.node.NodeContext;
 import atoll.core.node.NodeEvent;
 import atoll.core.node.NodeExecution;
 import atoll.core.node.NodeInfo;
+import atoll.core.node.NodeSnapshot;
 import atoll.core.node.NodeStream;
+import atoll.core.node.RestoreBox;
 import atoll.core.port.ListeningPort;
 import atoll.core.port.Tunnel;
 import atoll.core.sandbox.EndReason;
+import atoll.core.snapshot.SnapshotKind;
 import atoll.core.template.Limits;
+import java.io.IOException;
+import java.io.InputStream;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
@@ -50,6 +56,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.OptionalInt;
+import java.util.OptionalLong;
 import java.util.Set;
 import java.util.function.Supplier;
 import org.jspecify.annotations.Nullable;
@@ -57,7 +64,9 @@ import org.jspecify.annotations.Nullable;
 /**
  * A node in memory. Its language has one command a line: {@code print TEXT}, {@code err TEXT}, {@code set NAME VALUE},
  * {@code get NAME}, {@code show TEXT} (a main result), {@code wait GATE} (until {@link #open}), {@code raise NAME MESSAGE},
- * {@code exit CODE}, {@code die} (the whole box). Unlike an engine it can be told to go away, to be slow and to fail.
+ * {@code exit CODE}, {@code die} (the whole box), {@code env NAME} (of the call, else of the context, else of the box). Unlike an
+ * engine it can be told to go away, to be slow and to fail: {@link #fail}, {@link #failOnce}, {@link #hold} and {@link #at} step into
+ * any call of {@link FakeCall}.
  */
 public final class FakeNode implements Node {
     static final Instant START = Instant.parse("2026-01-01T00:00:00Z");
@@ -65,7 +74,7 @@ public final class FakeNode implements Node {
     /** Guards everything here; most of it is touched in lambdas that run under it. */
     final Object lock = new Object();
 
-    private final Map<BoxId, FakeBox> boxes = new LinkedHashMap<>();
+    final Map<BoxId, FakeBox> boxes = new LinkedHashMap<>();
 
     private final Map<ExecutionId, FakeExecution> executions = new LinkedHashMap<>();
 
@@ -109,6 +118,14 @@ public final class FakeNode implements Node {
 
     private final FakeProcesses processes = new FakeProcesses(this);
 
+    private final FakeSteps steps = new FakeSteps();
+
+    private final FakeSnapshots snapshots = new FakeSnapshots(this, steps);
+
+    private long diskTotal = 1L << 40;
+
+    private long diskAvailable = 1L << 39;
+
     private int startsNow;
 
     private int mostStartsAtOnce;
@@ -128,6 +145,13 @@ public final class FakeNode implements Node {
         final Map<ContextId, FakeContext> contexts = new LinkedHashMap<>();
         final FakeFiles files = new FakeFiles();
         final FakePorts ports = new FakePorts();
+        Map<String, String> env = Map.of();
+        Optional<SnapshotId> restoredFrom = Optional.empty();
+        Optional<SnapshotId> pausedIn = Optional.empty();
+        OptionalLong pauseBytes = OptionalLong.empty();
+        Optional<Instant> deadline = Optional.empty();
+        /** What its kernels go on with since it was forked, and nobody follows. */
+        final List<FakeExecution> ghosts = new ArrayList<>();
 
         FakeBox(BoxId id, BoxSpec spec) {
             this.id = id;
@@ -137,7 +161,39 @@ public final class FakeNode implements Node {
         }
 
         Box seen() {
-            return new Box(id, state, sandbox, spec.labels(), spec.warmContexts(), Optional.of(limits), end);
+            return new Box(
+                    id,
+                    state,
+                    sandbox,
+                    spec.labels(),
+                    spec.warmContexts(),
+                    Optional.of(limits),
+                    end,
+                    restoredFrom,
+                    pausedIn,
+                    pauseBytes,
+                    contexts.values().stream()
+                            .map(context -> new NodeSnapshot.Held(context.spec.id(), context.spec.language()))
+                            .toList(),
+                    deadline);
+        }
+
+        /** Nothing in it moves. */
+        boolean isStill() {
+            return switch (state) {
+                case PAUSING, PAUSED, RESUMING -> true;
+                case CREATING, READY, RECONNECTING, ENDED, DELETED, PREPARED -> false;
+            };
+        }
+
+        void assign(BoxAssignment assignment) {
+            if (sandbox.isPresent() && !sandbox.get().equals(assignment.sandboxId())) {
+                throw error(ErrorCode.CONFLICT, "box " + id + " has a sandbox already");
+            }
+            sandbox = Optional.of(assignment.sandboxId());
+            limits = withFixed(this, assignment.limits());
+            env = assignment.env();
+            deadline = assignment.deadline();
         }
     }
 
@@ -161,10 +217,13 @@ public final class FakeNode implements Node {
         }
     }
 
-    private static final class FakeExecution {
+    static final class FakeExecution {
         final ExecutionSpec spec;
         final FakeBox box;
         final List<NodeEvent> events = new ArrayList<>();
+        /** The line it is at. */
+        int line;
+
         boolean interrupted;
         boolean finished;
         boolean acknowledged;
@@ -205,6 +264,68 @@ public final class FakeNode implements Node {
         synchronized (lock) {
             away = false;
             lock.notifyAll();
+        }
+    }
+
+    /** A point that calls wait at. */
+    public interface Hold {
+        /** Waits until a call has come there. */
+        void awaitReached();
+
+        /** How many calls have come there. */
+        int reached();
+
+        /** Lets those go that wait there, and all that come later. */
+        void release();
+    }
+
+    /** Calls fail so at the step, until this is called with null. */
+    public void fail(FakeCall call, FakeCall.Step step, @Nullable AtollException how) {
+        steps.at(call, step, Optional.ofNullable(how).map(FakeSteps::failing));
+    }
+
+    /** The next call that comes to the step fails so, and no other. */
+    public void failOnce(FakeCall call, FakeCall.Step step, AtollException how) {
+        steps.once(call, step, FakeSteps.failing(how));
+    }
+
+    /** Calls that come to the step wait there. */
+    public Hold hold(FakeCall call, FakeCall.Step step) {
+        var gate = new FakeSteps.Gate(call + " " + step);
+        steps.at(call, step, Optional.of(gate::pass));
+        return gate;
+    }
+
+    /** Calls that come to the step do this there, without a lock held; what it throws, they fail with. */
+    public void at(FakeCall call, FakeCall.Step step, Runnable action) {
+        steps.at(call, step, Optional.of(action));
+    }
+
+    /** Its snapshots, and what tests do to them. */
+    public FakeSnapshots stored() {
+        return snapshots;
+    }
+
+    /** As the node reports it; a node whose disk has nothing left writes no snapshot. */
+    public void setDisk(long totalBytes, long availableBytes) {
+        synchronized (lock) {
+            diskTotal = totalBytes;
+            diskAvailable = availableBytes;
+        }
+    }
+
+    boolean hasImage(String digest) {
+        return images.stream().map(Image::digest).anyMatch(digest::equals);
+    }
+
+    boolean hasDisk(long bytes) {
+        return diskAvailable >= bytes;
+    }
+
+    /** What a box was assigned. */
+    public Map<String, String> envOf(BoxId id) {
+        synchronized (lock) {
+            return known(id).env;
         }
     }
 
@@ -264,14 +385,19 @@ public final class FakeNode implements Node {
         }
     }
 
-    /** The machine was restarted: boxes and executions are gone without a word. */
+    /** The machine was restarted: boxes and executions are gone without a word, but for what is on disk. */
     public void loseEverything() {
         synchronized (lock) {
-            boxes.clear();
-            executions.clear();
+            boxes.values().removeIf(box -> box.state != BoxState.PAUSED);
+            executions.values().removeIf(execution -> execution.box.state != BoxState.PAUSED);
             processes.loseAll();
             lock.notifyAll();
         }
+    }
+
+    /** The pause of a box that is paused went wrong on disk: it has ended. */
+    public void losePaused(BoxId id) {
+        end(id, EndReason.LOST, "what it was is not on disk any more");
     }
 
     public int mostStartsAtOnce() {
@@ -329,7 +455,7 @@ public final class FakeNode implements Node {
         }
     }
 
-    private FakeBox known(BoxId id) {
+    FakeBox known(BoxId id) {
         FakeBox box = boxes.get(id);
         if (box == null) {
             throw error(ErrorCode.NOT_FOUND, "no box " + id);
@@ -369,6 +495,11 @@ public final class FakeNode implements Node {
         return error(ErrorCode.NODE_UNAVAILABLE, "the node is away");
     }
 
+    /** The same, of what broke. */
+    public static AtollException unavailable(Throwable cause) {
+        return new AtollException(ErrorCode.NODE_UNAVAILABLE, "the node is away", "", "It is a fake node.", cause);
+    }
+
     static AtollException error(ErrorCode code, String message) {
         return new AtollException(code, message, "", "It is a fake node: see the test.");
     }
@@ -376,7 +507,21 @@ public final class FakeNode implements Node {
     @Override
     public NodeInfo info() {
         return call(() -> new NodeInfo(
-                "fake", "1", "1", 2, 8L << 30, 4L << 30, 1L << 40, 1L << 39, 2, boxes.size(), START, epoch, List.of()));
+                "fake",
+                "1",
+                "1",
+                2,
+                8L << 30,
+                4L << 30,
+                diskTotal,
+                diskAvailable,
+                2,
+                boxes.size(),
+                START,
+                epoch,
+                List.of(),
+                snapshots.key(),
+                List.of("1")));
     }
 
     @Override
@@ -433,38 +578,65 @@ public final class FakeNode implements Node {
         }
     }
 
-    private void changed(FakeBox box) {
+    void changed(FakeBox box) {
         changes.add(box.seen());
         lock.notifyAll();
     }
 
+    /** A box whose inside can be reached; waits while that is being decided. */
     FakeBox running(BoxId id) {
-        FakeBox box = boxes.get(id);
-        if (box == null) {
-            throw error(ErrorCode.NOT_FOUND, "no box " + id);
-        }
-        if (box.state.isOver()) {
-            throw error(ErrorCode.CONFLICT, "box " + id + " has ended");
+        FakeBox box = settled(id);
+        if (box.state == BoxState.PAUSED) {
+            throw error(ErrorCode.SANDBOX_PAUSED, "box " + id + " is paused");
         }
         return box;
     }
 
+    /** One that runs or is paused, and is not just between the two. */
+    FakeBox settled(BoxId id) {
+        int mine = connection;
+        while (true) {
+            FakeBox box = known(id);
+            switch (box.state) {
+                case ENDED, DELETED -> throw error(ErrorCode.CONFLICT, "box " + id + " has ended");
+                case PREPARED -> throw error(ErrorCode.CONFLICT, "box " + id + " has nothing in it");
+                case CREATING, READY, RECONNECTING, PAUSED -> {
+                    return box;
+                }
+                case PAUSING, RESUMING -> pause(mine);
+            }
+        }
+    }
+
+    /** Until something may have changed. */
+    @SuppressWarnings("WaitNotInLoop") // The loop is the caller's.
+    void pause(int mine) {
+        try {
+            lock.wait();
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+            throw unavailable();
+        }
+        if (mine != connection) {
+            throw unavailable();
+        }
+    }
+
     @Override
     public Box assignBox(BoxId id, BoxAssignment assignment) {
-        return mutate(() -> {
+        steps.reach(FakeCall.ASSIGN_BOX, FakeCall.Step.BEFORE);
+        Box assigned = mutate(() -> {
             FakeBox box = running(id);
-            if (box.sandbox.isPresent() && !box.sandbox.get().equals(assignment.sandboxId())) {
-                throw error(ErrorCode.CONFLICT, "box " + id + " has a sandbox already");
-            }
-            box.sandbox = Optional.of(assignment.sandboxId());
-            box.limits = withFixed(box, assignment.limits());
+            box.assign(assignment);
             changed(box);
             return box.seen();
         });
+        steps.reach(FakeCall.ASSIGN_BOX, FakeCall.Step.AFTER);
+        return assigned;
     }
 
     /** The size of the writable layer is fixed when the box is made. */
-    private static Limits withFixed(FakeBox box, Limits limits) {
+    static Limits withFixed(FakeBox box, Limits limits) {
         return new Limits(
                 limits.memoryBytes(),
                 limits.cpuMillis(),
@@ -498,6 +670,7 @@ public final class FakeNode implements Node {
 
     @Override
     public void deleteBox(BoxId id) {
+        steps.reach(FakeCall.DELETE_BOX, FakeCall.Step.BEFORE);
         boolean done = mutate(() -> {
             FakeBox box = boxes.get(id);
             if (box != null) {
@@ -509,6 +682,7 @@ public final class FakeNode implements Node {
             return true;
         });
         assert done;
+        steps.reach(FakeCall.DELETE_BOX, FakeCall.Step.AFTER);
     }
 
     private void end(FakeBox box, EndReason reason, String detail) {
@@ -517,11 +691,33 @@ public final class FakeNode implements Node {
         }
         box.state = BoxState.ENDED;
         box.end = Optional.of(new Box.End(reason, detail, START));
-        executions.values().stream()
-                .filter(execution -> execution.box.id.equals(box.id) && !execution.finished)
-                .forEach(execution -> finish(execution, ExitReason.SANDBOX_ENDED, Optional.empty(), 0, detail));
-        processes.boxEnded(box.id, detail);
+        box.pausedIn = Optional.empty();
+        box.pauseBytes = OptionalLong.empty();
+        endAllIn(box, ExitReason.SANDBOX_ENDED, detail);
         changed(box);
+    }
+
+    /** Ends whatever runs in it. */
+    void endAllIn(FakeBox box, ExitReason reason, String detail) {
+        runningIn(box).forEach(execution -> finish(execution, reason, Optional.empty(), 0, detail));
+        box.ghosts.forEach(ghost -> ghost.finished = true);
+        box.ghosts.clear();
+        processes.endAllIn(box, reason, detail);
+    }
+
+    List<FakeExecution> runningIn(FakeBox box) {
+        return executions.values().stream()
+                .filter(execution -> execution.box == box && !execution.finished)
+                .toList();
+    }
+
+    /** Has a forked box's kernel go on with what the source's was at. */
+    void haunt(FakeBox box, ExecutionSpec spec, int line) {
+        FakeExecution ghost = new FakeExecution(spec, box);
+        ghost.line = line;
+        box.ghosts.add(ghost);
+        Thread runner = Thread.ofVirtual().name("fake-ghost").unstarted(() -> run(ghost));
+        runner.start();
     }
 
     @Override
@@ -574,7 +770,7 @@ public final class FakeNode implements Node {
             if (there == null) {
                 throw error(ErrorCode.NOT_FOUND, "no context " + context);
             }
-            endAllIn(context);
+            endAllIn(id, context);
             there.state.clear();
             there.restarts++;
             return there.seen();
@@ -584,16 +780,19 @@ public final class FakeNode implements Node {
     @Override
     public void closeContext(BoxId id, ContextId context) {
         boolean done = mutate(() -> {
-            endAllIn(context);
-            running(id).contexts.remove(context);
+            FakeBox box = running(id);
+            endAllIn(id, context);
+            box.contexts.remove(context);
             return true;
         });
         assert done;
     }
 
-    private void endAllIn(ContextId context) {
+    private void endAllIn(BoxId box, ContextId context) {
         executions.values().stream()
-                .filter(execution -> execution.spec.contextId().equals(context) && !execution.finished)
+                .filter(execution -> execution.box.id.equals(box)
+                        && execution.spec.contextId().equals(context)
+                        && !execution.finished)
                 .forEach(execution -> finish(execution, ExitReason.KERNEL_DIED, Optional.empty(), 0, "restarted"));
     }
 
@@ -611,7 +810,7 @@ public final class FakeNode implements Node {
     @Override
     public List<BoxUsage> sampleUsage() {
         return call(() -> boxes.values().stream()
-                .filter(box -> !box.state.isOver())
+                .filter(box -> !box.state.isOver() && box.state != BoxState.PAUSED && box.state != BoxState.PREPARED)
                 .map(box -> new BoxUsage(
                         box.id,
                         box.sandbox,
@@ -691,7 +890,12 @@ public final class FakeNode implements Node {
     @Override
     public void interrupt(BoxId box, ExecutionId id) {
         boolean done = mutate(() -> {
-            execution(id).interrupted = true;
+            FakeExecution execution = execution(id);
+            if (!execution.finished) {
+                FakeBox in = running(box);
+                assert in.id.equals(box);
+            }
+            execution.interrupted = true;
             lock.notifyAll();
             return true;
         });
@@ -821,6 +1025,62 @@ public final class FakeNode implements Node {
     }
 
     @Override
+    public Box prepareBox(BoxId id, BoxSpec spec) {
+        return snapshots.prepareBox(id, spec);
+    }
+
+    @Override
+    public Box restoreBox(BoxId id, RestoreBox request) {
+        return snapshots.restoreBox(id, request);
+    }
+
+    @Override
+    public Box pauseBox(BoxId id, SnapshotId snapshot) {
+        return snapshots.pauseBox(id, snapshot);
+    }
+
+    @Override
+    public Box resumeBox(BoxId id, Optional<BoxId> prepared, BoxAssignment assignment) {
+        return snapshots.resumeBox(id, prepared, assignment);
+    }
+
+    @Override
+    public Box rollbackBox(BoxId id, SnapshotId snapshot, Optional<BoxId> prepared, BoxAssignment assignment) {
+        return snapshots.rollbackBox(id, snapshot, prepared, assignment);
+    }
+
+    @Override
+    public void setDeadline(BoxId id, Optional<Instant> deadline) {
+        snapshots.setDeadline(id, deadline);
+    }
+
+    @Override
+    public NodeSnapshot createSnapshot(BoxId box, SnapshotId id, SnapshotKind kind, Map<String, String> labels) {
+        return snapshots.createSnapshot(box, id, kind, labels);
+    }
+
+    @Override
+    public List<NodeSnapshot> snapshots() {
+        return snapshots.list();
+    }
+
+    @Override
+    public void deleteSnapshot(SnapshotId id) {
+        snapshots.delete(id);
+    }
+
+    @Override
+    public InputStream exportSnapshot(SnapshotId id) {
+        return snapshots.export(id);
+    }
+
+    @Override
+    public NodeSnapshot importSnapshot(
+            SnapshotId id, Map<String, String> labels, List<String> trustedKeys, InputStream data) throws IOException {
+        return snapshots.importFile(id, labels, trustedKeys, data);
+    }
+
+    @Override
     public void close() {}
 
     /** Items that appear over time; broken when the node goes away. */
@@ -866,18 +1126,34 @@ public final class FakeNode implements Node {
 
     private void run(FakeExecution execution) {
         synchronized (lock) {
-            say(execution, new NodeEvent.Started(1, START));
-            for (String line : execution.spec.code().split("\n", -1)) {
-                if (execution.finished) {
-                    return;
-                }
-                String[] words = line.split(" ", 2);
-                if (!step(execution, words[0], words.length > 1 ? words[1] : "")) {
-                    return;
-                }
+            if (execution.line == 0) {
+                say(execution, new NodeEvent.Started(1, START));
             }
-            finish(execution, ExitReason.COMPLETED, Optional.empty(), 0, "");
+            String[] lines = execution.spec.code().split("\n", -1);
+            while (execution.line < lines.length) {
+                String[] words = lines[execution.line].split(" ", 2);
+                if (!canGoOn(execution) || !step(execution, words[0], words.length > 1 ? words[1] : "")) {
+                    return;
+                }
+                execution.line++;
+            }
+            if (canGoOn(execution)) {
+                finish(execution, ExitReason.COMPLETED, Optional.empty(), 0, "");
+            }
         }
+    }
+
+    /** Waits while its box stands still; false if it has ended. */
+    private boolean canGoOn(FakeExecution execution) {
+        try {
+            while (execution.box.isStill() && !execution.finished) {
+                lock.wait();
+            }
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+            return false;
+        }
+        return !execution.finished;
     }
 
     /** One line; false when it was the last. */
@@ -893,8 +1169,7 @@ public final class FakeNode implements Node {
                 state.put(words[0], words[1]);
             }
             case "get" -> print(execution, StandardStream.STDOUT, state.getOrDefault(rest, "undefined") + "\n");
-            case "env" ->
-                print(execution, StandardStream.STDOUT, execution.spec.env().getOrDefault(rest, "") + "\n");
+            case "env" -> print(execution, StandardStream.STDOUT, env(execution, rest) + "\n");
             case "show" ->
                 say(
                         execution,
@@ -931,10 +1206,18 @@ public final class FakeNode implements Node {
         return true;
     }
 
+    private static String env(FakeExecution execution, String name) {
+        FakeContext context = execution.box.contexts.get(execution.spec.contextId());
+        Map<String, String> env = new HashMap<>(execution.box.env);
+        env.putAll(context == null ? Map.of() : context.spec.env());
+        env.putAll(execution.spec.env());
+        return env.getOrDefault(name, "");
+    }
+
     private boolean waitFor(FakeExecution execution, String gate) {
         try {
-            while (!openGates.contains(gate) && !execution.finished) {
-                if (execution.interrupted) {
+            while ((!openGates.contains(gate) || execution.box.isStill()) && !execution.finished) {
+                if (execution.interrupted && !execution.box.isStill()) {
                     finish(execution, ExitReason.INTERRUPTED, Optional.empty(), 0, "");
                     return false;
                 }
@@ -979,7 +1262,7 @@ public final class FakeNode implements Node {
                 error,
                 reason == ExitReason.EXITED ? OptionalInt.of(exitCode) : OptionalInt.empty(),
                 OptionalInt.empty(),
-                reason != ExitReason.SANDBOX_ENDED,
+                reason != ExitReason.SANDBOX_ENDED && reason != ExitReason.LOST,
                 detail,
                 START,
                 Duration.ofMillis(5),

@@ -4,6 +4,9 @@ import atoll.core.AtollException;
 import atoll.core.ErrorCode;
 import atoll.core.port.ListeningPort;
 import atoll.core.port.Tunnel;
+import java.io.DataInputStream;
+import java.io.DataOutputStream;
+import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.util.List;
 import java.util.Map;
@@ -24,6 +27,23 @@ public final class FakePorts {
     /** Tunnels that are open. */
     public synchronized int open() {
         return open;
+    }
+
+    /** Writes what listens, for a snapshot. */
+    synchronized void save(DataOutputStream out) throws IOException {
+        out.writeInt(listening.size());
+        for (ListeningPort port : listening.values()) {
+            out.writeInt(port.port());
+            out.writeUTF(port.address());
+        }
+    }
+
+    /** Only what was saved listens from now on. */
+    synchronized void load(DataInputStream in) throws IOException {
+        listening.clear();
+        for (int left = in.readInt(); left > 0; left--) {
+            listen(in.readInt(), in.readUTF());
+        }
     }
 
     synchronized List<ListeningPort> list() {

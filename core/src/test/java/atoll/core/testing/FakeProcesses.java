@@ -7,6 +7,7 @@ import atoll.core.ProcessId;
 import atoll.core.execution.ExitReason;
 import atoll.core.execution.OutputReader;
 import atoll.core.execution.StandardStream;
+import atoll.core.node.BoxState;
 import atoll.core.node.HeldProcess;
 import atoll.core.node.NodeEvent;
 import atoll.core.node.NodeProcess;
@@ -31,6 +32,7 @@ import java.util.Optional;
 import java.util.OptionalInt;
 import java.util.OptionalLong;
 import java.util.concurrent.CompletableFuture;
+import java.util.stream.Stream;
 import org.jspecify.annotations.Nullable;
 
 /**
@@ -183,14 +185,12 @@ public final class FakeProcesses implements NodeProcesses {
     }
 
     void loseAll() {
-        processes.clear();
+        processes.values().removeIf(p -> p.box.state != BoxState.PAUSED);
         breakWaits();
     }
 
-    void boxEnded(BoxId box, String detail) {
-        processes.values().stream()
-                .filter(p -> p.box.id.equals(box))
-                .forEach(p -> finish(p, ExitReason.SANDBOX_ENDED, 0, 0, detail));
+    void endAllIn(FakeNode.FakeBox box, ExitReason reason, String detail) {
+        processes.values().stream().filter(p -> p.box == box).forEach(p -> finish(p, reason, 0, 0, detail));
     }
 
     // The port.
@@ -235,6 +235,16 @@ public final class FakeProcesses implements NodeProcesses {
     @Override
     public NodeProcess get(BoxId box, ProcessId id) {
         return node.call(() -> process(id).seen());
+    }
+
+    /** For what needs the inside of its box, if it still runs. */
+    private FakeProcess reached(BoxId box, ProcessId id) {
+        FakeProcess process = process(id);
+        if (process.finish.isEmpty()) {
+            FakeNode.FakeBox in = node.running(box);
+            assert in.id.equals(box);
+        }
+        return process;
     }
 
     private FakeProcess process(ProcessId id) {
@@ -361,10 +371,10 @@ public final class FakeProcesses implements NodeProcesses {
             long end = System.nanoTime() + limit.toNanos();
             byte[] bytes = new byte[data.remaining()];
             data.duplicate().get(bytes);
-            FakeProcess first = node.mutate(() -> process(id));
+            FakeProcess first = node.mutate(() -> reached(box, id));
             long at = offset.orElse(first.input.length);
             while (true) {
-                FakeProcess process = node.mutate(() -> process(id));
+                FakeProcess process = node.mutate(() -> reached(box, id));
                 if (process.finish.isPresent()) {
                     throw FakeNode.error(ErrorCode.CONFLICT, "process " + id + " has ended");
                 }
@@ -403,7 +413,7 @@ public final class FakeProcesses implements NodeProcesses {
     @Override
     public void signal(BoxId box, ProcessId id, int signal, SignalTarget target) {
         boolean done = node.mutate(() -> {
-            FakeProcess process = process(id);
+            FakeProcess process = reached(box, id);
             process.pendingSignal = signal;
             node.lock.notifyAll();
             return true;
@@ -414,7 +424,7 @@ public final class FakeProcesses implements NodeProcesses {
     @Override
     public void resize(BoxId box, ProcessId id, TerminalSize size) {
         boolean done = node.mutate(() -> {
-            process(id).terminal = Optional.of(size);
+            reached(box, id).terminal = Optional.of(size);
             return true;
         });
         assert done;
@@ -422,8 +432,7 @@ public final class FakeProcesses implements NodeProcesses {
 
     @Override
     public List<GuestProcess> guests(BoxId box) {
-        return node.call(() -> processes.values().stream()
-                .filter(p -> p.box.id.equals(node.running(box).id) && p.finish.isEmpty())
+        return node.call(() -> runningIn(node.running(box))
                 .map(p -> new GuestProcess(
                         p.pid,
                         1,
@@ -440,11 +449,15 @@ public final class FakeProcesses implements NodeProcesses {
                 .toList());
     }
 
+    private Stream<FakeProcess> runningIn(FakeNode.FakeBox box) {
+        return processes.values().stream().filter(p -> p.box == box && p.finish.isEmpty());
+    }
+
     @Override
     public void signalGuest(BoxId box, int pid, int signal) {
         boolean done = node.mutate(() -> {
-            FakeProcess process = processes.values().stream()
-                    .filter(p -> p.box.id.equals(node.running(box).id) && p.pid == pid && p.finish.isEmpty())
+            FakeProcess process = runningIn(node.running(box))
+                    .filter(p -> p.pid == pid)
                     .findFirst()
                     .orElseThrow(() -> FakeNode.error(ErrorCode.NOT_FOUND, "no process " + pid));
             process.pendingSignal = signal;
@@ -481,11 +494,13 @@ public final class FakeProcesses implements NodeProcesses {
                     : String.join(" ", argv.subList(Math.min(1, argv.size()), argv.size()));
             for (String line : script.split("\n", -1)) {
                 String[] words = line.split(" ", 2);
-                if (signaled(process) || !step(process, words[0], words.length > 1 ? words[1] : "")) {
+                if (!await(process, () -> true) || !step(process, words[0], words.length > 1 ? words[1] : "")) {
                     return;
                 }
             }
-            finish(process, ExitReason.EXITED, 0, 0, "");
+            if (await(process, () -> true)) {
+                finish(process, ExitReason.EXITED, 0, 0, "");
+            }
         }
     }
 
@@ -505,7 +520,10 @@ public final class FakeProcesses implements NodeProcesses {
             case "err" -> print(process, StandardStream.STDERR, rest + "\n");
             case "raw" -> print(process, StandardStream.STDOUT, rest);
             case "env" ->
-                print(process, StandardStream.STDOUT, process.spec.env().getOrDefault(rest, "") + "\n");
+                print(
+                        process,
+                        StandardStream.STDOUT,
+                        process.spec.env().getOrDefault(rest, process.box.env.getOrDefault(rest, "")) + "\n");
             case "drop" -> {
                 long bytes = Long.parseLong(rest);
                 long at = process.printed(StandardStream.STDOUT);
@@ -559,7 +577,7 @@ public final class FakeProcesses implements NodeProcesses {
     /** False when it ended while it waited. */
     private boolean await(FakeProcess process, Condition condition) {
         try {
-            while (!signaled(process) && !condition.holds()) {
+            while (process.finish.isEmpty() && (process.box.isStill() || (!signaled(process) && !condition.holds()))) {
                 node.lock.wait();
             }
         } catch (InterruptedException e) {
