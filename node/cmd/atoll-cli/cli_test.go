@@ -562,7 +562,7 @@ func TestArchiveOfAHostileSandboxWritesNothingOutside(t *testing.T) {
 func TestLsShowsSandboxesAndFiles(t *testing.T) {
 	f := newFake(t)
 	f.answer("GET /v1/sandboxes", 200, `{"items":[{"sandbox_id":"sb-exec-1","template":"python","state":"running","created_at":"2026-01-02T03:04:05Z","labels":{"a":"b"}}],"next":null}`)
-	if _, stdout, _, err := cli(t, "", "ls"); err != nil || !strings.Contains(stdout, "sb-exec-1  python") {
+	if _, stdout, _, err := cli(t, "", "ls"); err != nil || !strings.Contains(stdout, "sb-exec-1  -     python    running") {
 		t.Errorf("%q, %v", stdout, err)
 	}
 	f.answer("GET "+at("/files:stat"), 200, view("directory", 0))

@@ -59,6 +59,14 @@ func parsePlace(text string) place {
 	return place{sandbox: sandbox, path: inside}
 }
 
+// find turns the name of a sandbox into its id.
+func (p *place) find(ctx context.Context, s *server) (err error) {
+	if p.sandbox != "" {
+		p.sandbox, err = s.sandboxID(ctx, p.sandbox)
+	}
+	return err
+}
+
 // copier copies between here and sandboxes.
 type copier struct {
 	*server
@@ -99,9 +107,15 @@ func runCp(ctx context.Context, s *server, arguments []string, t terminal) (int,
 		return 0, usageError(fmt.Sprintf("%d places (expected: SRC and DST)", len(words)))
 	}
 	from, to := parsePlace(words[0]), parsePlace(words[1])
-	switch {
-	case from.sandbox == "" && to.sandbox == "":
+	if from.sandbox == "" && to.sandbox == "" {
 		return 0, usageError("no side is in a sandbox (expected: SANDBOX:PATH)")
+	}
+	for _, side := range []*place{&from, &to} {
+		if err := side.find(ctx, s); err != nil {
+			return 0, err
+		}
+	}
+	switch {
 	case from.sandbox != "" && to.sandbox != "":
 		err = c.across(ctx, from, to)
 	case to.sandbox != "":
@@ -399,7 +413,9 @@ func runCat(ctx context.Context, s *server, arguments []string, t terminal) (int
 		if from.sandbox == "" {
 			return 0, usageError(fmt.Sprintf("'%s' (expected: SANDBOX:PATH)", word))
 		}
-		if *asJSON {
+		if err = from.find(ctx, s); err != nil {
+			// Told below.
+		} else if *asJSON {
 			err = c.catJSON(ctx, from)
 		} else {
 			err = c.get(ctx, from, func(fileView, int64) (io.Writer, error) { return t.stdout, nil })
@@ -438,7 +454,8 @@ func runLs(ctx context.Context, s *server, arguments []string, t terminal) (int,
 	f := newFlags("ls")
 	c := copier{server: s, terminal: t}
 	f.StringVar(&c.user, "user", "", "")
-	asJSON, hidden := f.Bool("json", false, ""), f.Bool("a", false, "")
+	var o listing
+	o.flags(f)
 	words, err := f.parse(arguments)
 	if err != nil {
 		return 0, err
@@ -446,22 +463,20 @@ func runLs(ctx context.Context, s *server, arguments []string, t terminal) (int,
 	if len(words) > 1 {
 		return 0, usageError(fmt.Sprintf("%d places (expected: one, or none for the sandboxes)", len(words)))
 	}
-	out := newTable(t.stdout, *asJSON, false)
 	if len(words) == 0 {
-		out.header("", "SANDBOX", "TEMPLATE", "STATE", "CREATED", "LABELS")
-		query := url.Values{"state": {"running"}}
-		if *hidden {
-			query = nil
-		}
-		if err := list(ctx, s, "/v1/sandboxes", query, cursorParameter, func(item json.RawMessage) error { return out.row("", item, sandboxRow) }); err != nil {
-			return 0, err
-		}
-		return 0, out.flush()
+		return 0, o.sandboxes(ctx, s, t.stdout)
+	}
+	if o.choosesSandboxes() {
+		return 0, usageError("a place, and which sandboxes to list (expected: one of them)")
 	}
 	at := parsePlace(words[0])
 	if at.sandbox == "" {
 		at = place{sandbox: words[0], path: "."}
 	}
+	if err := at.find(ctx, s); err != nil {
+		return 0, err
+	}
+	out := newTable(t.stdout, o.asJSON, false)
 	found, err := c.stat(ctx, at)
 	if err != nil {
 		return 0, err
@@ -477,31 +492,11 @@ func runLs(ctx context.Context, s *server, arguments []string, t terminal) (int,
 		return 0, out.flush()
 	}
 	query := c.query(at.path)
-	query.Set("hidden", strconv.FormatBool(*hidden))
+	query.Set("hidden", strconv.FormatBool(o.all))
 	if err := list(ctx, s, sandboxPath(at.sandbox, "/files:list"), query, "next", func(item json.RawMessage) error { return out.row("", item, fileRow) }); err != nil {
 		return 0, err
 	}
 	return 0, out.flush()
-}
-
-func sandboxRow(item json.RawMessage) ([]string, error) {
-	var one sandbox
-	if err := json.Unmarshal(item, &one); err != nil {
-		return nil, err
-	}
-	state := one.State
-	if one.EndReason != nil {
-		state += " (" + *one.EndReason + ")"
-	}
-	labels := "-"
-	if len(one.Labels) > 0 {
-		text, err := json.Marshal(one.Labels)
-		if err != nil {
-			return nil, err
-		}
-		labels = string(text)
-	}
-	return []string{one.ID, one.Template, state, clock(one.CreatedAt), labels}, nil
 }
 
 func fileRow(item json.RawMessage) ([]string, error) {

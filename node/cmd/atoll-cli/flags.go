@@ -5,6 +5,8 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math"
+	"strconv"
 	"strings"
 )
 
@@ -57,4 +59,41 @@ func (p pairs) Set(text string) error {
 	}
 	p[name] = value
 	return nil
+}
+
+// span is a flag or word for a time: seconds, or a number with a unit as in 90s, 15m, 2h, 7d. "none" is none.
+type span struct {
+	given bool
+	// seconds is nil for none.
+	seconds *float64
+}
+
+func (s *span) String() string { return "" }
+
+func (s *span) Set(text string) error {
+	s.given, s.seconds = true, nil
+	if text == "none" {
+		return nil
+	}
+	digits, unit := text, 1.0
+	if len(text) > 0 {
+		if factor, found := map[byte]float64{'s': 1, 'm': 60, 'h': 3600, 'd': 86400}[text[len(text)-1]]; found {
+			digits, unit = text[:len(text)-1], factor
+		}
+	}
+	number, err := strconv.ParseFloat(digits, 64)
+	if err != nil || !(number > 0) || math.IsInf(number, 0) {
+		return fmt.Errorf("'%s' (expected: seconds, or as in 90s, 15m, 2h, 7d, or none)", text)
+	}
+	number *= unit
+	s.seconds = &number
+	return nil
+}
+
+// orZero is for fields where 0 means none.
+func (s *span) orZero() float64 {
+	if s.seconds == nil {
+		return 0
+	}
+	return *s.seconds
 }

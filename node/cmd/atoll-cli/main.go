@@ -47,9 +47,23 @@ var commands = []command{
 	{"ps", "[SANDBOX] [--all] [--json]", "what runs in a sandbox, or in all; --all: also what our API started and has ended", statusUnable, runPs},
 	{"kill", "SANDBOX PROCESS|PID… [-s SIGNAL] [--tree] [--json]", "send a signal (default TERM)", statusUnable, runKill},
 	{"cp", "[-r] [--user U] [--json] SRC DST", "copy; SANDBOX:PATH on either side, - for stdin or stdout; -r: folders", statusUnable, runCp},
-	{"ls", "[SANDBOX[:PATH]] [-a] [--user U] [--json]", "sandboxes, or the files of a folder", statusUnable, runLs},
+	{"ls", "[SANDBOX[:PATH]] [-a|--all] [--state S] [--template T] [--label K=V] [--tree] [--user U] [--json]", "sandboxes, or the files of a folder; --all: also ended ones, or hidden files; --tree: which was forked from which", statusUnable, runLs},
 	{"cat", "[--user U] [--json] SANDBOX:PATH…", "print files", statusUnable, runCat},
 	{"logs", "[-f] [--stream stdout|stderr|combined] [--offset N] [--json] SANDBOX PROCESS|EXECUTION", "what it printed; -f: and goes on to print", statusUnable, runLogs},
+	{"create", "[--template T | --snapshot SNAPSHOT] [--name NAME] [--get] [-e K=V] [--label K=V] [--lifetime TIME|none] [--idle TIME|none] [--on-timeout pause|kill] [--no-auto-resume] [--json]", "make a sandbox and print its id; --get: the one of that name, if there is one", statusUnable, runCreate},
+	{"rm", "SANDBOX… [--json]", "end sandboxes, in whatever state they are", statusUnable, runRm},
+	{"pause", "SANDBOX… [--json]", "write sandboxes to disk with all that runs in them, and free their memory", statusUnable, runPause},
+	{"resume", "SANDBOX… [--lifetime TIME|none] [--json]", "go on with paused sandboxes where they stopped", statusUnable, runResume},
+	{"extend", "SANDBOX TIME|none [--json]", "end by itself that long from now, or never; TIME is seconds, or as in 90s, 15m, 2h, 7d", statusUnable, runExtend},
+	{"fork", "SANDBOX [-n N] [--name NAME] [-e|--env K=V] [--label K=V] [--lifetime TIME|none] [--json]", "make N sandboxes (default 1) with all that is in this one, which goes on; prints their ids", statusUnable, runFork},
+	{"rollback", "SANDBOX SNAPSHOT [--json]", "put a sandbox back to a snapshot of itself", statusUnable, runRollback},
+	{"runs", "SANDBOX [--json]", "when it ran, and why each run began and ended", statusUnable, runRuns},
+	{"snapshot create", "SANDBOX [--kind memory|files] [--name NAME] [--expires TIME] [--label K=V] [--json]", "keep what a sandbox is at this moment; it goes on; prints the snapshot's id", statusUnable, runSnapshotCreate},
+	{"snapshot ls", "[SANDBOX] [--kind memory|files] [--name NAME] [--label K=V] [--json]", "snapshots, of one sandbox or all", statusUnable, runSnapshotLs},
+	{"snapshot rm", "SNAPSHOT… [--json]", "remove snapshots", statusUnable, runSnapshotRm},
+	{"snapshot export", "SNAPSHOT [FILE] [--json]", "write a snapshot to a file (default SNAPSHOT_ID.atoll-snapshot, - for stdout)", statusUnable, runSnapshotExport},
+	{"snapshot import", "FILE [--name NAME] [--json]", "take in a snapshot from a file, - for stdin", statusUnable, runSnapshotImport},
+	{"pool", "[--json]", "sandboxes that wait to be taken, by template", statusUnable, runPool},
 	{"port", "SANDBOX [[ADDRESS:]LOCAL:REMOTE…] [--json]", "ports listened on inside, or forward local ones to them", statusUnable, runPort},
 }
 
@@ -65,19 +79,26 @@ func main() {
 
 func run(ctx context.Context, arguments []string, t terminal) (int, error) {
 	if len(arguments) == 0 {
-		usage(t.stderr)
+		usage(t.stderr, "")
 		return statusUnable, nil
 	}
 	if slices.Contains([]string{"help", "--help", "-h"}, arguments[0]) {
-		usage(t.stdout)
+		usage(t.stdout, "")
 		return 0, nil
 	}
-	at := slices.IndexFunc(commands, func(c command) bool { return c.name == arguments[0] })
-	if at < 0 {
-		return statusUnable, fmt.Errorf("no command '%s' (remedy: atoll help)", arguments[0])
+	if group := arguments[0] + " "; isGroup(group) && (len(arguments) == 1 || asksForHelp(arguments[1:])) {
+		if len(arguments) == 1 {
+			usage(t.stderr, group)
+			return statusUnable, nil
+		}
+		usage(t.stdout, group)
+		return 0, nil
 	}
-	c := commands[at]
-	if len(arguments) > 1 && (arguments[1] == "--help" || arguments[1] == "-h") {
+	c, arguments, err := findCommand(arguments)
+	if err != nil {
+		return statusUnable, err
+	}
+	if asksForHelp(arguments) {
 		fmt.Fprintf(t.stdout, "usage: atoll %s %s\n  %s\n", c.name, c.arguments, c.summary)
 		return 0, nil
 	}
@@ -91,7 +112,7 @@ func run(ctx context.Context, arguments []string, t terminal) (int, error) {
 		ctx, stop = signal.NotifyContext(ctx, os.Interrupt)
 		defer stop()
 	}
-	status, err := c.run(ctx, &s, arguments[1:], t)
+	status, err := c.run(ctx, &s, arguments, t)
 	var misuse usageError
 	if errors.As(err, &misuse) {
 		return c.unable, fmt.Errorf("%w (usage: atoll %s %s)", err, c.name, c.arguments)
@@ -102,10 +123,36 @@ func run(ctx context.Context, arguments []string, t terminal) (int, error) {
 	return status, err
 }
 
-func usage(w io.Writer) {
-	fmt.Fprintln(w, "usage: atoll COMMAND")
+// findCommand returns the command that the first word names, or the first two, and the words behind its name.
+func findCommand(words []string) (command, []string, error) {
+	for length := min(2, len(words)); length > 0; length-- {
+		name := strings.Join(words[:length], " ")
+		if at := slices.IndexFunc(commands, func(c command) bool { return c.name == name }); at >= 0 {
+			return commands[at], words[length:], nil
+		}
+	}
+	if isGroup(words[0] + " ") {
+		return command{}, nil, fmt.Errorf("no command '%s %s' (remedy: atoll %s --help)", words[0], words[1], words[0])
+	}
+	return command{}, nil, fmt.Errorf("no command '%s' (remedy: atoll help)", words[0])
+}
+
+// isGroup says whether there are commands whose names begin so.
+func isGroup(prefix string) bool {
+	return slices.ContainsFunc(commands, func(c command) bool { return strings.HasPrefix(c.name, prefix) })
+}
+
+func asksForHelp(words []string) bool {
+	return len(words) > 0 && (words[0] == "--help" || words[0] == "-h")
+}
+
+// usage lists the commands whose names begin with the prefix.
+func usage(w io.Writer, prefix string) {
+	fmt.Fprintf(w, "usage: atoll %sCOMMAND\n", prefix)
 	for _, c := range commands {
-		fmt.Fprintf(w, "\n  %s %s\n      %s\n", c.name, c.arguments, c.summary)
+		if strings.HasPrefix(c.name, prefix) {
+			fmt.Fprintf(w, "\n  %s %s\n      %s\n", c.name, c.arguments, c.summary)
+		}
 	}
 }
 
@@ -113,6 +160,11 @@ func runExec(ctx context.Context, s *server, arguments []string, t terminal) (in
 	request, asJSON, err := parseExec(arguments, t.stdin)
 	if err != nil {
 		return statusUnable, err
+	}
+	if request.Sandbox != "" {
+		if request.Sandbox, err = s.sandboxID(ctx, request.Sandbox); err != nil {
+			return statusUnable, err
+		}
 	}
 	stdout := t.stdout
 	if asJSON {

@@ -59,6 +59,9 @@ func runPort(ctx context.Context, s *server, arguments []string, t terminal) (in
 	if len(words) == 0 {
 		return 0, usageError("no sandbox named")
 	}
+	if words[0], err = s.sandboxID(ctx, words[0]); err != nil {
+		return 0, err
+	}
 	if len(words) == 1 {
 		return 0, s.listPorts(ctx, words[0], *asJSON, t.stdout)
 	}

@@ -80,6 +80,9 @@ func (o *programOptions) place(ctx context.Context, s *server, stderr io.Writer)
 		if o.template != "" {
 			return nil, usageError("a sandbox and a template (expected: one of them)")
 		}
+		if o.sandbox, err = s.sandboxID(ctx, o.sandbox); err != nil {
+			return nil, err
+		}
 		return func(bool) {}, nil
 	}
 	id, end, err := s.createSandbox(ctx, o.template)
@@ -504,18 +507,22 @@ func runKill(ctx context.Context, s *server, arguments []string, t terminal) (in
 	if len(words) < 2 {
 		return 0, usageError("no process named")
 	}
+	box, err := s.sandboxID(ctx, words[0])
+	if err != nil {
+		return 0, err
+	}
 	var signal any = strings.TrimPrefix(strings.ToUpper(*name), "SIG")
 	if number, err := strconv.Atoi(*name); err == nil {
 		signal = number
 	}
 	status := 0
 	for _, one := range words[1:] {
-		body, path := map[string]any{"signal": signal}, sandboxPath(words[0], "/processes/", url.PathEscape(one), ":signal")
+		body, path := map[string]any{"signal": signal}, sandboxPath(box, "/processes/", url.PathEscape(one), ":signal")
 		if *tree {
 			body["target"] = "tree"
 		} else if _, err := strconv.Atoi(one); err == nil {
 			// Any process inside, whoever started it.
-			path = sandboxPath(words[0], "/ps/", one, ":signal")
+			path = sandboxPath(box, "/ps/", one, ":signal")
 		}
 		err := s.do(ctx, apiCall{method: http.MethodPost, path: path, body: body}, nil)
 		if *asJSON {
@@ -545,9 +552,13 @@ func runLogs(ctx context.Context, s *server, arguments []string, t terminal) (in
 	if len(words) != 2 {
 		return 0, usageError(fmt.Sprintf("%d words (expected: a sandbox, and a process or an execution)", len(words)))
 	}
-	path := sandboxPath(words[0], "/processes/", url.PathEscape(words[1]), "/output")
-	if strings.HasPrefix(words[1], "exec-") {
-		path = "/v1/executions/" + url.PathEscape(words[1]) + "/output"
+	path := "/v1/executions/" + url.PathEscape(words[1]) + "/output"
+	if !strings.HasPrefix(words[1], "exec-") {
+		box, err := s.sandboxID(ctx, words[0])
+		if err != nil {
+			return 0, err
+		}
+		path = sandboxPath(box, "/processes/", url.PathEscape(words[1]), "/output")
 	}
 	at := *offset
 	err = s.follow(ctx, func() (bool, error) {
@@ -653,8 +664,14 @@ func runPs(ctx context.Context, s *server, arguments []string, t terminal) (int,
 	if len(words) > 1 {
 		return 0, usageError(fmt.Sprintf("%d sandboxes (expected: one, or none for all)", len(words)))
 	}
-	boxes := words
-	if len(words) == 0 {
+	var boxes []string
+	if len(words) == 1 {
+		box, err := s.sandboxID(ctx, words[0])
+		if err != nil {
+			return 0, err
+		}
+		boxes = []string{box}
+	} else {
 		err := list(ctx, s, "/v1/sandboxes", url.Values{"state": {"running"}}, cursorParameter, func(one sandbox) error {
 			boxes = append(boxes, one.ID)
 			return nil

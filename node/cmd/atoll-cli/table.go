@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -91,4 +93,47 @@ func clock(at time.Time) string {
 		return "-"
 	}
 	return at.Local().Format("2006-01-02 15:04:05")
+}
+
+// age is about how long something took, in the largest unit that it fills.
+func age(d time.Duration) string {
+	switch {
+	case d < time.Second:
+		return "0s"
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", d/time.Second)
+	case d < time.Hour:
+		return fmt.Sprintf("%dm", d/time.Minute)
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh", d/time.Hour)
+	}
+	return fmt.Sprintf("%dd", d/(24*time.Hour))
+}
+
+// since is the age of what happened then, or "-" if it did not.
+func since(at *time.Time) string {
+	if at == nil || at.IsZero() {
+		return "-"
+	}
+	return age(time.Since(*at))
+}
+
+// until is in how long something will happen, or "-" if it will not.
+func until(at *time.Time) string {
+	if at == nil || at.IsZero() {
+		return "-"
+	}
+	return "in " + age(time.Until(*at))
+}
+
+// labelText shows labels as they are typed, in the order of their names.
+func labelText(labels map[string]string) string {
+	if len(labels) == 0 {
+		return "-"
+	}
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(labels)) {
+		parts = append(parts, name+"="+labels[name])
+	}
+	return strings.Join(parts, ",")
 }
