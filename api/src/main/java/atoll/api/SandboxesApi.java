@@ -1,6 +1,5 @@
 package atoll.api;
 
-import atoll.core.AtollException;
 import atoll.core.Caller;
 import atoll.core.SandboxId;
 import atoll.core.sandbox.CreateMain;
@@ -11,6 +10,7 @@ import atoll.core.sandbox.Sandboxes;
 import atoll.core.sandbox.UpdateSandbox;
 import atoll.http.Exchange;
 import java.io.IOException;
+import java.util.EnumSet;
 import java.util.HashSet;
 import java.util.Optional;
 import java.util.Set;
@@ -54,8 +54,9 @@ final class SandboxesApi {
 
     void list(Exchange exchange, Caller caller) throws IOException, InterruptedException {
         var query = new SandboxQuery(
-                state(exchange.query("state")),
+                states(exchange.query("state")),
                 Optional.ofNullable(exchange.query("template")),
+                Optional.ofNullable(exchange.query("name")),
                 exchange.queriesBeginningWith("label."),
                 Paging.of(exchange));
         exchange.json(200, Wire.Items.of(sandboxes.list(caller, query).map(Wire.SandboxView::of)));
@@ -79,16 +80,13 @@ final class SandboxesApi {
         return SandboxId.parse(exchange.path("sandbox_id"));
     }
 
-    private static Optional<SandboxState> state(@Nullable String name) {
-        if (name == null) {
-            return Optional.empty();
-        }
-        for (SandboxState state : SandboxState.values()) {
-            if (state.text().equals(name)) {
-                return Optional.of(state);
+    private static Set<SandboxState> states(@Nullable String names) {
+        var states = EnumSet.noneOf(SandboxState.class);
+        if (names != null) {
+            for (String name : names.split(",", -1)) {
+                states.add(Choices.of("state", name, SandboxState.values(), SandboxState::text));
             }
         }
-        throw AtollException.invalid(
-                "state: \"%s\" (expected: creating, running or ended)".formatted(name), "Correct the query parameter.");
+        return states;
     }
 }

@@ -20,6 +20,7 @@ import atoll.core.sandbox.Context;
 import atoll.core.sandbox.Run;
 import atoll.core.sandbox.Sandbox;
 import atoll.core.sandbox.SandboxQuery;
+import atoll.core.sandbox.SandboxState;
 import atoll.core.snapshot.Snapshot;
 import atoll.core.snapshot.SnapshotQuery;
 import atoll.core.store.Event;
@@ -35,6 +36,7 @@ import java.sql.SQLException;
 import java.time.Instant;
 import java.time.temporal.ChronoUnit;
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.List;
 import java.util.Optional;
 import java.util.concurrent.ArrayBlockingQueue;
@@ -226,7 +228,13 @@ public final class SqlStore implements Store {
     @Override
     public Page<Sandbox> sandboxes(ProjectId project, SandboxQuery query) {
         Select select = new Select("sandboxes", "sandbox_id", "*").where("project_id = ?", project);
-        query.state().ifPresent(state -> select.where("state = ?", state.name()));
+        if (!query.states().isEmpty()) {
+            // As many marks as there are states, which callers have no say in.
+            String marks = String.join(", ", Collections.nCopies(query.states().size(), "?"));
+            select.where(
+                    "state in (" + marks + ")",
+                    query.states().stream().map(SandboxState::name).toArray());
+        }
         query.template().ifPresent(template -> select.where("template = ?", template));
         query.name().ifPresent(name -> select.where("name = ?", name));
         query.labels()

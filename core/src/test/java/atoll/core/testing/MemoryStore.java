@@ -134,7 +134,7 @@ public final class MemoryStore implements Store {
     public synchronized Page<Sandbox> sandboxes(ProjectId project, SandboxQuery query) {
         List<Sandbox> found = sandboxes.values().stream()
                 .filter(s -> s.project().equals(project))
-                .filter(s -> query.state().map(s.state()::equals).orElse(true))
+                .filter(s -> query.states().isEmpty() || query.states().contains(s.state()))
                 .filter(s -> query.template().map(s.template()::equals).orElse(true))
                 .filter(s -> query.name().isEmpty() || query.name().equals(s.name()))
                 .filter(s -> s.labels().entrySet().containsAll(query.labels().entrySet()))

@@ -317,6 +317,15 @@ public abstract class StoreContract {
         assertThat(list(Optional.empty(), Optional.empty(), Map.of("team", "a", "env", "x")))
                 .isEmpty();
         assertThat(list(Optional.empty(), Optional.of("bun"), Map.of())).isEmpty();
+        Sandbox ended = inserted(NOW, Map.of()).ended(new Sandbox.End(EndReason.DELETED, "", NOW));
+        store.updateSandbox(ended);
+        SandboxQuery live = new SandboxQuery(
+                Set.of(SandboxState.CREATING, SandboxState.RUNNING),
+                Optional.empty(),
+                Optional.empty(),
+                Map.of(),
+                PageRequest.FIRST);
+        assertThat(store.sandboxes(ProjectId.DEFAULT, live).items()).containsExactlyInAnyOrder(one, two.running());
         assertThat(store.sandboxes(ProjectId.random(), SandboxQuery.ALL).items())
                 .isEmpty();
     }
