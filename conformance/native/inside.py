@@ -1,6 +1,7 @@
 """What happens inside one sandbox, as tests say it: programs, terminals, interpreters, files, ports."""
 
 import base64
+import concurrent.futures
 import contextlib
 import http.client
 import json
@@ -26,6 +27,18 @@ def await_that(condition, what="the awaited state", seconds=60):
             return value
         time.sleep(0.05)
     raise AssertionError(f"{what} did not come within {seconds} s, last: {value!r}")
+
+
+def at_once(count, call):
+    """Calls call(0), call(1), … at the same time; returns what each returned, or the exception that it threw."""
+    def one(n):
+        try:
+            return call(n)
+        except Exception as e:
+            return e
+
+    with concurrent.futures.ThreadPoolExecutor(count) as pool:
+        return list(pool.map(one, range(count)))
 
 
 def text_or_bytes(data):
@@ -148,6 +161,51 @@ class Box:
             following = page["next"]
             if not following:
                 return items
+
+    # Life cycle
+
+    def view(self):
+        return self.client.sandbox(self.id)
+
+    def code(self, code, **fields):
+        return self.client.exec(code, sandbox_id=self.id, **fields)
+
+    def prints(self, code, **fields):
+        """What code prints that must run to its end."""
+        answer = self.code(code, **fields)
+        assert answer["exit_reason"] == "completed", answer
+        return answer["output"]
+
+    def pause(self):
+        return self.call("POST", ":pause")
+
+    def resume(self, **fields):
+        return self.call("POST", ":resume", fields)
+
+    def extend(self, seconds):
+        return self.call("POST", ":extend", {"seconds": seconds})
+
+    def change(self, **fields):
+        return self.call("PATCH", "", fields)
+
+    def fork(self, count=1, key=None, **fields):
+        items = self.call("POST", ":fork", {"count": count, **fields}, {"Idempotency-Key": key} if key else None)["items"]
+        return [Box(self.client, item["sandbox_id"]) for item in items]
+
+    def snapshot(self, kind="memory", key=None, **fields):
+        return self.call("POST", "/snapshots", {"kind": kind, **fields}, {"Idempotency-Key": key} if key else None)
+
+    def rollback(self, snapshot_id):
+        return self.call("POST", ":rollback", {"snapshot_id": snapshot_id})
+
+    def runs(self):
+        return self.call("GET", "/runs")["items"]
+
+    def delete(self):
+        return self.client.delete(self.id)
+
+    def await_state(self, state, seconds=60):
+        return await_that(lambda: (view := self.view())["state"] == state and view, f"state {state} of {self.id}", seconds)
 
     # Terminals and ports
 

@@ -5,14 +5,19 @@ import http.client
 import json
 import os
 import pathlib
+import re
+import shutil
+import signal
 import socket
 import subprocess
 import tempfile
+import threading
 import time
 import urllib.parse
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LAUNCHER = ROOT / "atoll"
+BOX_ID = re.compile(rb"box-[0-9a-hjkmnp-tv-z]{26}")
 
 
 def free_port():
@@ -33,12 +38,12 @@ class ApiError(Exception):
 
 
 class Client:
-    """One kept connection to the API; not shared between threads."""
+    """One kept connection to the API; not shared between threads. `tries` of a call whose connection breaks: with 1 nothing is ever sent twice."""
 
-    def __init__(self, url, key, timeout=180):
+    def __init__(self, url, key, timeout=180, tries=2):
         parts = urllib.parse.urlsplit(url)
         self.host, self.port, self.timeout = parts.hostname, parts.port, timeout
-        self.url, self.key, self.connection = url, key, None
+        self.url, self.key, self.tries, self.connection, self.status = url, key, tries, None, None
 
     def open(self):
         return http.client.HTTPConnection(self.host, self.port, timeout=self.timeout)
@@ -48,7 +53,7 @@ class Client:
 
     def call(self, method, path, body=None, headers=None):
         data = body if isinstance(body, (bytes, type(None))) else json.dumps(body).encode()
-        for attempt in (1, 2):
+        for attempt in range(1, self.tries + 1):
             self.connection = self.connection or self.open()
             try:
                 self.connection.request(method, path, data, {**self.headers(), **(headers or {})})
@@ -57,8 +62,9 @@ class Client:
                 break
             except (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError, http.client.CannotSendRequest):
                 self.close()
-                if attempt == 2:
+                if attempt == self.tries:
                     raise
+        self.status = response.status
         parsed = json.loads(text) if text and "json" in (response.getheader("Content-Type") or "") else text
         if response.status >= 400:
             raise ApiError(response.status, parsed)
@@ -173,11 +179,145 @@ class Installation:
         raise AssertionError(f"not ready within {seconds} s: {last}\n{self.logs()}")
 
 
+    # What of it is on the machine.
+
+    def box_processes(self):
+        """Pids of all processes of its sandboxes, also of those that only wait to become one."""
+        found = set()
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                cgroups = pathlib.Path(f"/proc/{pid}/cgroup").read_text()
+                command = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
+            except OSError:
+                continue
+            of_runtime = f"{self.run_folder}/runsc".encode() in command and b"atoll-engine" not in command
+            if f"/atoll-{self.instance}/" in cgroups or of_runtime:
+                found.add(int(pid))
+        return found
+
+    def sentries(self, sandbox=None):
+        """Pids of the kernels of all sandboxes, or of one; none where that is paused."""
+        ids = {sandbox.encode()} if sandbox else None
+        for record in (self.data / "boxes").glob("*/*.json") if sandbox else ():
+            with contextlib.suppress(FileNotFoundError):
+                if sandbox.encode() in (text := record.read_bytes()):
+                    ids |= {record.parent.name.encode(), *BOX_ID.findall(text)}
+        found = []
+        for pid in self.box_processes():
+            with contextlib.suppress(OSError):
+                command = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
+                if b"\0boot\0" in command and (ids is None or any(one in command for one in ids)):
+                    found.append(pid)
+        return found
+
+    def cgroups(self):
+        """Names of the control groups of its sandboxes."""
+        return {path.name for base in pathlib.Path("/sys/fs/cgroup").glob(f"**/atoll-{self.instance}") for path in base.iterdir() if path.is_dir()}
+
+    def mounts(self):
+        return sorted(line.split()[4] for line in pathlib.Path("/proc/self/mountinfo").read_text().splitlines() if self.instance in line.split()[4])
+
+    def folders(self, name):
+        """Names in a folder of its data: "boxes", "snapshots"."""
+        folder = self.data / name
+        return sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+
+    def kill(self, *names):
+        """kill -9 of "server" and "engine", and waits until they are gone."""
+        kill_pids([self.pid(name) for name in names])
+
+    def reboot(self):
+        """What the crash of a machine leaves: the data folder. `up` is still to be called."""
+        self.kill("server", "engine")
+        # Whoever is killed may have started another just before.
+        while pids := self.box_processes():
+            kill_pids(pids)
+        for place in reversed(self.mounts()):
+            subprocess.run(["umount", "-l", place], check=True)
+        shutil.rmtree(self.run_folder)
+        for name in pathlib.Path("/run/netns").glob(f"*{self.instance}*"):
+            name.unlink()
+        for base in pathlib.Path("/sys/fs/cgroup").glob(f"**/atoll-{self.instance}"):
+            for group in [*sorted((path for path in base.rglob("*") if path.is_dir()), reverse=True), base]:
+                assert not await_none(lambda: not removed(group)), f"{group} is still in use"
+
+    def words(self, name):
+        """With what "server" or "engine" was started, for start_again."""
+        pid = self.pid(name)
+        argv = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").split(b"\0")
+        environment = dict(pair.split(b"=", 1) for pair in pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0") if b"=" in pair)
+        as_server = ["setpriv", "--reuid", "atoll", "--regid", "atoll", "--init-groups", "--no-new-privs"]
+        return [*(as_server if name == "server" else []), *argv], environment
+
+    def start_again(self, name, words):
+        """As `up` does after a kill, in a fraction of its time. Does not wait until it is ready."""
+        argv, environment = words
+        if name == "engine":
+            (self.run_folder / "engine.sock").unlink(missing_ok=True)
+        with open(self.data / "log" / f"{name}.log", "ab") as log:
+            process = subprocess.Popen(argv, env=environment, cwd="/", stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+        (self.run_folder / f"{name}.pid").write_text(f"{process.pid} {start_time(process.pid)}\n")
+        # It outlives this program where it is not stopped; until then somebody has to wait for it.
+        threading.Thread(target=process.wait, daemon=True).start()
+        if name == "engine":
+            assert not await_none(lambda: not (self.run_folder / "engine.sock").is_socket(), 60), f"the engine did not start\n{self.logs()}"
+
+    def configure(self, **settings):
+        """Writes server.conf, with _ for the first dot of each name; holds from the next `up` on."""
+        self.data.mkdir(exist_ok=True)
+        (self.data / "server.conf").write_text("".join(f"{name.replace('_', '.', 1)}={value}\n" for name, value in settings.items()))
+
+
+def start_time(pid):
+    return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[19]
+
+
+def removed(folder):
+    try:
+        folder.rmdir()
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return True
+
+
+def gone(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+def kill_pids(pids):
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    left = await_none(lambda: {pid for pid in pids if not gone(pid)}, 30)
+    assert not left, f"not to be killed: {left}"
+
+
 @contextlib.contextmanager
-def installation():
+def disk_of(megabytes):
+    """A folder that is a file system of that size."""
     with tempfile.TemporaryDirectory(prefix="atoll-test-") as folder:
-        os.chmod(folder, 0o755)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={megabytes}m,mode=755", "atoll-test", folder], check=True)
+        try:
+            yield pathlib.Path(folder)
+        finally:
+            assert not await_none(lambda: subprocess.run(["umount", folder], capture_output=True).returncode, 30), f"{folder} is still in use"
+
+
+@contextlib.contextmanager
+def installation(folder=None, **settings):
+    """In that folder, else in one of its own; `settings` as `configure` takes them."""
+    with contextlib.ExitStack() as stack:
+        if folder is None:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="atoll-test-"))
+            os.chmod(folder, 0o755)
         atoll = Installation(pathlib.Path(folder) / "data", free_port())
+        if settings:
+            atoll.configure(**settings)
         instance = None
         try:
             atoll.up()
@@ -185,7 +325,7 @@ def installation():
             yield atoll
         finally:
             atoll.down(everything=True)
-        left = await_none(lambda: traces(instance, folder))
+        left = await_none(lambda: traces(instance, str(atoll.data)))
         assert not left, f"left behind: {sorted(left)}"
 
 
