@@ -14,6 +14,7 @@ import atoll.core.Page;
 import atoll.core.ProjectId;
 import atoll.core.RunId;
 import atoll.core.SandboxId;
+import atoll.core.SandboxTokens;
 import atoll.core.Scope;
 import atoll.core.ServerStatus;
 import atoll.core.execution.CapturedText;
@@ -552,6 +553,11 @@ final class FakeAtoll implements Atoll, Keys, CodeExecution, Executions, Sandbox
     @Override
     public Processes processes() {
         return elsewhere(Processes.class);
+    }
+
+    @Override
+    public SandboxTokens tokens() {
+        return elsewhere(SandboxTokens.class);
     }
 
     @Override

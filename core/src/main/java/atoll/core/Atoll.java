@@ -30,6 +30,8 @@ public interface Atoll {
 
     Templates templates();
 
+    SandboxTokens tokens();
+
     Usage usage();
 
     ServerStatus status();

@@ -49,6 +49,7 @@ public final class AtollCore implements Atoll, AutoCloseable {
     private final ContextService contexts;
     private final ExecutionService executions;
     private final ProcessService processes;
+    private final TokenService tokens;
     private final UsageService usage;
     private final FileService files;
     private final PortService ports;
@@ -56,7 +57,8 @@ public final class AtollCore implements Atoll, AutoCloseable {
     private final Retention retention;
     private final ExecutorService threads;
 
-    private AtollCore(Settings settings, Store store, Node node, InstantSource clock, Metrics metrics) {
+    private AtollCore(
+            Settings settings, Store store, Node node, InstantSource clock, Metrics metrics, byte[] tokenKey) {
         this.settings = settings;
         threads = Executors.newThreadPerTaskExecutor(
                 Thread.ofVirtual().name("core-", 0).factory());
@@ -80,17 +82,23 @@ public final class AtollCore implements Atoll, AutoCloseable {
         contexts = new ContextService(sandboxes, templates, store, patient, clock, executions::isBusy);
         processes = new ProcessService(sandboxes, store, patient, clock, metrics, background);
         usage = new UsageService(sandboxes, store, patient, settings.usagePeriod());
+        tokens = new TokenService(tokenKey, sandboxes);
         files = new FileService(sandboxes, patient, clock, background);
         ports = new PortService(sandboxes, patient);
         recovery = new Recovery(store, patient, templates, pools, sandboxes, executions, processes);
         retention = new Retention(store, patient, settings, clock);
     }
 
-    /** Reads the store and begins to connect to the node; {@link #awaitReady} tells when that is done. */
-    public static AtollCore start(Settings settings, Store store, Node node, InstantSource clock, Metrics metrics) {
+    /**
+     * Reads the store and begins to connect to the node; {@link #awaitReady} tells when that is done.
+     *
+     * @param tokenKey what the tokens of sandboxes are derived from; the same for as long as they are to be valid
+     */
+    public static AtollCore start(
+            Settings settings, Store store, Node node, InstantSource clock, Metrics metrics, byte[] tokenKey) {
         // As fine as stores keep it, so that an answer says the same before and after its record was read back.
         InstantSource stored = () -> clock.instant().truncatedTo(ChronoUnit.MICROS);
-        AtollCore core = new AtollCore(settings, store, node, stored, metrics);
+        AtollCore core = new AtollCore(settings, store, node, stored, metrics, tokenKey);
         core.sandboxes.load();
         core.recovery.start();
         core.inBackground(core.retention::run);
@@ -151,6 +159,11 @@ public final class AtollCore implements Atoll, AutoCloseable {
     @Override
     public Templates templates() {
         return templates;
+    }
+
+    @Override
+    public SandboxTokens tokens() {
+        return tokens;
     }
 
     @Override

@@ -28,6 +28,7 @@ class ArchitectureTest {
                             "java.nio",
                             "java.nio.charset..",
                             "java.security..",
+                            "javax.crypto..",
                             "org.jspecify.annotations..",
                             "com.google.errorprone.annotations..")
                     // Bytes on their way through core, never a file of the host.

@@ -281,7 +281,31 @@ class FilesTest {
         files.endWatch(caller, sandbox.id(), id);
         files.endWatch(caller, sandbox.id(), id);
         assertFails(ErrorCode.NOT_FOUND, () -> files.poll(caller, sandbox.id(), id, 0, Duration.ZERO));
+        assertFails(ErrorCode.NOT_FOUND, () -> files.drain(caller, sandbox.id(), id));
         Eventually.until(() -> inside().watchers() == 0, () -> inside().watchers());
+    }
+
+    @Test
+    void a_drained_watch_gives_each_event_once_without_a_cursor() throws Exception {
+        WatchId id = files.startWatch(caller, sandbox.id(), "", "/home/user", true);
+        assertThat(files.drain(caller, sandbox.id(), id).events()).isEmpty();
+        write("a", "x");
+        List<String> seen = new ArrayList<>();
+        Eventually.until(() -> drainInto(id, seen).size() >= 2, () -> seen);
+        assertThat(seen).containsExactly("create a", "write a");
+        assertThat(files.drain(caller, sandbox.id(), id).events()).isEmpty();
+        files.endWatch(caller, sandbox.id(), id);
+    }
+
+    private List<String> drainInto(WatchId id, List<String> seen) {
+        try {
+            files.drain(caller, sandbox.id(), id)
+                    .events()
+                    .forEach(event -> seen.add(event.kind().text() + " " + event.name()));
+        } catch (InterruptedException e) {
+            throw new AssertionError(e);
+        }
+        return seen;
     }
 
     @Test

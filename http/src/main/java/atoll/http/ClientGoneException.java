@@ -11,7 +11,8 @@ public class ClientGoneException extends IOException implements QuietException {
         super("the client has gone", cause);
     }
 
-    ClientGoneException(String message) {
+    /** For an answer that is to be cut in the middle, since that is how its protocol says that what it was about has gone. */
+    public ClientGoneException(String message) {
         super(message);
     }
 }

@@ -95,6 +95,17 @@ public final class Exchange {
         return request.getHeaders().get(name);
     }
 
+    /** The headers whose names begin so, in any case, by the rest of their names; of one that comes twice the first counts. */
+    public Map<String, String> headersBeginningWith(String prefix) {
+        Map<String, String> found = new LinkedHashMap<>();
+        for (HttpField field : request.getHeaders()) {
+            if (field.getName().regionMatches(true, 0, prefix, 0, prefix.length()) && field.getValue() != null) {
+                found.putIfAbsent(field.getName().substring(prefix.length()), field.getValue());
+            }
+        }
+        return found;
+    }
+
     /** Whether an {@code Accept} header names this type, not counting wildcards. */
     public boolean accepts(String mediaType) {
         for (String value : request.getHeaders().getValuesList(HttpHeader.ACCEPT)) {

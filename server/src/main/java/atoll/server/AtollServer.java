@@ -93,7 +93,8 @@ final class AtollServer implements AutoCloseable {
         GrpcNode node = GrpcNode.unixSocket(options.engineSocket());
         closings.push(node::close);
         var metrics = new PrometheusMetrics();
-        AtollCore core = AtollCore.start(settings, store, node, InstantSource.system(), metrics);
+        AtollCore core = AtollCore.start(
+                settings, store, node, InstantSource.system(), metrics, secrets.derive("sandbox-tokens"));
         closings.push(core::close);
         core.ensureKey(secrets.apiKey(), "operator");
 

@@ -199,6 +199,12 @@ public final class FileService implements Files {
     }
 
     @Override
+    public WatchPage drain(Caller caller, SandboxId id, WatchId watch) throws InterruptedException {
+        LiveSandbox sandbox = sandboxes.requireRunning(caller, id);
+        return watches.find(sandbox.id(), watch).drain();
+    }
+
+    @Override
     public void endWatch(Caller caller, SandboxId id, WatchId watch) {
         watches.end(sandboxes.requireRunning(caller, id).id(), watch);
     }

@@ -35,6 +35,9 @@ public interface Files {
     /** The events after a position (0: from the start), waiting for the first one at most that long. */
     WatchPage poll(Caller caller, SandboxId id, WatchId watch, long after, Duration wait) throws InterruptedException;
 
+    /** The events that no earlier call of this has given; does not wait. For callers that keep no position. */
+    WatchPage drain(Caller caller, SandboxId id, WatchId watch) throws InterruptedException;
+
     /** Ends it; no error if it has ended. */
     void endWatch(Caller caller, SandboxId id, WatchId watch);
 }

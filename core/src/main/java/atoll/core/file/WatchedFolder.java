@@ -39,6 +39,10 @@ final class WatchedFolder implements AutoCloseable {
     @GuardedBy("lock")
     private long first = 1;
 
+    /** Up to where {@link #drain} has given them. */
+    @GuardedBy("lock")
+    private long drained;
+
     @GuardedBy("lock")
     private @Nullable RuntimeException failure;
 
@@ -204,6 +208,15 @@ final class WatchedFolder implements AutoCloseable {
                 .filter(event -> event.kind() != FileEvent.Kind.OVERFLOW)
                 .toList();
         return new WatchPage(changes, page.next, overflow);
+    }
+
+    /** The events that no earlier call has given. */
+    WatchPage drain() throws InterruptedException {
+        synchronized (lock) {
+            WatchPage page = page(drained, Duration.ZERO);
+            drained = page.next();
+            return page;
+        }
     }
 
     @Override

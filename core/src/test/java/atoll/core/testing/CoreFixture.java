@@ -40,7 +40,7 @@ public final class CoreFixture implements AutoCloseable {
     }
 
     private AtollCore start() {
-        AtollCore started = AtollCore.start(settings, store, seen, clock, Metrics.NONE);
+        AtollCore started = AtollCore.start(settings, store, seen, clock, Metrics.NONE, new byte[32]);
         started.ensureKey(KEY, "test");
         return started;
     }
