@@ -28,9 +28,11 @@ import (
 	"atoll/node/internal/cgroup"
 	"atoll/node/internal/driver/gvisor"
 	"atoll/node/internal/engine"
+	"atoll/node/internal/failpoint"
 	"atoll/node/internal/image"
 	"atoll/node/internal/net"
 	"atoll/node/internal/reap"
+	"atoll/node/internal/snapshot"
 	"atoll/node/internal/spool"
 )
 
@@ -42,7 +44,9 @@ func init() {
 
 type options struct {
 	data, run, instance, runsc, agentImage, images, socketGroup string
-	grace                                                       time.Duration
+	// failPoints are steps that are to fail, in tests.
+	failPoints string
+	grace      time.Duration
 }
 
 func main() {
@@ -88,6 +92,7 @@ func parse(command string, arguments []string) (options, error) {
 	flags.StringVar(&o.images, "images", "", "folder of images and their metadata")
 	flags.StringVar(&o.socketGroup, "socket-group", "atoll", "group whose members may use the socket")
 	flags.DurationVar(&o.grace, "shutdown-grace", 2*time.Second, "how long calls may take to end at shutdown")
+	flags.StringVar(&o.failPoints, "fail-points", "", "for tests: steps that are to fail, such as pause.written=kill,resume.saved=enospc")
 	if err := flags.Parse(arguments); err != nil {
 		return o, err
 	}
@@ -160,6 +165,9 @@ func serve(o options, logger *slog.Logger) error {
 	if _, err := os.Stat(o.agentImage); err != nil {
 		return fmt.Errorf("agent image: %w (remedy: run ./atoll up, which builds it)", err)
 	}
+	if err := failpoint.Enable(o.failPoints); err != nil {
+		return err
+	}
 	locked, err := lock(o.data)
 	if err != nil {
 		return err
@@ -179,8 +187,13 @@ func serve(o options, logger *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	runtime, err := gvisor.New(gvisor.Options{RunscDir: o.runsc, RunDir: o.run, NetworkNamespace: o.netns(), Reaper: reaper})
+	runtime, err := gvisor.New(gvisor.Options{
+		RunscDir: o.runsc, RuntimesDir: box.Runtimes(o.data), RunDir: o.run, NetworkNamespace: o.netns(), Reaper: reaper,
+	})
 	if err != nil {
+		return err
+	}
+	if err := box.KeepBuild(o.data, o.runsc, runtime.Version()); err != nil {
 		return err
 	}
 	spools, problems, err := spool.Open(filepath.Join(o.data, "spool"), spool.Sizes{})
@@ -195,8 +208,14 @@ func serve(o options, logger *slog.Logger) error {
 		return err
 	}
 	images := image.NewStore(o.images)
+	snapshots, err := snapshot.Open(o.data, logger)
+	if err != nil {
+		return err
+	}
+	defer snapshots.Close()
 	node, err := box.Open(box.Config{
-		DataDir: o.data, AgentImage: o.agentImage, Driver: runtime, Cgroups: groups, Images: images, Spool: spools, Reaper: reaper, Logger: logger,
+		DataDir: o.data, AgentImage: o.agentImage, Driver: runtime, Cgroups: groups, Images: images, Spool: spools, Snapshots: snapshots,
+		Reaper: reaper, Logger: logger,
 	})
 	if err != nil {
 		return err
@@ -209,6 +228,7 @@ func serve(o options, logger *slog.Logger) error {
 	enginev1.RegisterEngineServer(server, &engine.Service{
 		Node: node, Images: images, Claims: claims, Instance: o.instance, EngineVersion: engine.Version, RuntimeVersion: runtime.Version(),
 		CgroupVersion: groups.Version(), DataDir: o.data, StartedAt: started, Warnings: factsOf(o).Warnings,
+		SnapshotKey: snapshots.PublicKey(), RuntimeVersions: runtime.Versions,
 	})
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, unix.SIGTERM, unix.SIGINT)
@@ -252,7 +272,7 @@ func purge(o options, logger *slog.Logger) error {
 		return err
 	}
 	// Without its runsc, what the runtime keeps is only files in the run folder.
-	runtime := gvisor.ForPurge(gvisor.Options{RunscDir: o.runsc, RunDir: o.run, NetworkNamespace: o.netns(), Reaper: reaper})
+	runtime := gvisor.ForPurge(gvisor.Options{RunscDir: o.runsc, RuntimesDir: box.Runtimes(o.data), RunDir: o.run, NetworkNamespace: o.netns(), Reaper: reaper})
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	err = box.Purge(ctx, o.data, runtime, groups)

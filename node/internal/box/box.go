@@ -3,7 +3,6 @@ package box
 import (
 	"context"
 	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -23,7 +22,9 @@ import (
 	"atoll/node/internal/agentrpc"
 	"atoll/node/internal/cgroup"
 	"atoll/node/internal/driver"
+	"atoll/node/internal/failpoint"
 	"atoll/node/internal/frame"
+	"atoll/node/internal/snapshot"
 	"atoll/node/internal/spool"
 )
 
@@ -43,6 +44,8 @@ const (
 	oomAftermath = 2 * time.Second
 	// How long a box that is reached again may take to say what happened meanwhile, before it counts as reached.
 	catchUp = time.Second
+	// What the agent exits with when its deadline has passed and nobody has moved it.
+	deadlineStatus = 124
 	// A live box's log of its agent and sentry.
 	maxStderr = 256 << 10
 )
@@ -70,14 +73,20 @@ type box struct {
 	endLife context.CancelCauseFunc
 
 	snapshot atomic.Pointer[enginev1.Box]
-	// pid is the sandbox's process, for who only looks.
-	pid atomic.Int64
+
+	guardMu sync.Mutex
+	// container is what the box lives in, nil where it is on disk only. It is changed with guardMu held, by run.
+	container atomic.Pointer[container]
+	// isGuarded is guarded by guardMu: the end of the container is not the box's.
+	isGuarded bool
 
 	linkMu sync.Mutex
 	// All below is guarded by linkMu.
 	link        *link
 	linkChanged chan struct{}
 	executions  map[string]*execution
+	// forgotten are executions that were forgotten while no link was there to tell the agent.
+	forgotten map[string]bool
 
 	contexts *contextTable
 	// oomKills is how many kills by the host's kernel have been told to somebody.
@@ -87,15 +96,17 @@ type box struct {
 
 	// All below belongs to run.
 	record *record
-	key    [32]byte
-	group  cgroup.Group
-	pidfd  *os.File
-	status <-chan unix.WaitStatus
+	// origin is what the box is restored from, nil where it is started.
+	origin *origin
 	// lost yields the link that ended.
 	lost chan *link
 	// losses are the times of the last lost connections.
 	losses []time.Time
 	done   bool
+	// prepared says that the box is to have nothing that runs in it.
+	prepared bool
+	// afterwards is done when the command under way has been answered.
+	afterwards []func()
 }
 
 // Why a life ended.
@@ -109,10 +120,13 @@ func newBox(n *Node, id string, r *record) *box {
 	b := &box{
 		node: n, id: id, dir: n.boxDir(id), logger: n.logger.With("box", id), record: r,
 		commands: make(chan func()), gone: make(chan struct{}), started: make(chan struct{}),
-		linkChanged: make(chan struct{}), executions: map[string]*execution{}, contexts: newContextTable(),
-		lost: make(chan *link), group: n.cgroups.Open(id),
+		linkChanged: make(chan struct{}), executions: map[string]*execution{}, forgotten: map[string]bool{}, contexts: newContextTable(),
+		lost: make(chan *link),
 	}
 	b.life, b.endLife = context.WithCancelCause(context.Background())
+	if r.container.ID != "" {
+		b.container.Store(n.newContainer(b, r.container))
+	}
 	b.snapshot.Store(proto.CloneOf(r.box))
 	return b
 }
@@ -143,7 +157,13 @@ func (b *box) run(first func()) {
 func (b *box) do(ctx context.Context, f func() error) error {
 	result := make(chan error, 1)
 	select {
-	case b.commands <- func() { result <- f() }:
+	case b.commands <- func() {
+		result <- f()
+		for _, do := range b.afterwards {
+			do()
+		}
+		b.afterwards = nil
+	}:
 	case <-b.gone:
 		return fault(NotFound, "box %s does not exist", b.id)
 	case <-ctx.Done():
@@ -157,15 +177,37 @@ func (b *box) do(ctx context.Context, f func() error) error {
 	}
 }
 
+// later has run do something when the command under way has been answered.
+func (b *box) later(do func()) { b.afterwards = append(b.afterwards, do) }
+
 func (b *box) ended() bool { return b.record.box.GetState() == enginev1.BoxState_BOX_STATE_ENDED }
 
 // save writes the record and publishes it.
 func (b *box) save() error {
+	b.noteContainer()
 	if err := b.record.write(b.dir); err != nil {
 		return err
 	}
 	b.publish()
 	return nil
+}
+
+// saveSynced is save for what the machine's end must not undo.
+func (b *box) saveSynced() error {
+	b.noteContainer()
+	if err := b.record.writeSynced(b.dir); err != nil {
+		return err
+	}
+	b.publish()
+	return nil
+}
+
+// noteContainer puts the container that the box lives in on record.
+func (b *box) noteContainer() {
+	b.record.container = containerRecord{}
+	if c := b.container.Load(); c != nil {
+		b.record.container = c.spec
+	}
 }
 
 func (b *box) publish() {
@@ -174,10 +216,23 @@ func (b *box) publish() {
 	b.node.announce(box)
 }
 
-// start makes the box from nothing.
+// start makes the box, from nothing or from a snapshot.
 func (b *box) start() {
 	defer close(b.started)
-	if err := b.tryStart(); err != nil {
+	if b.origin != nil {
+		defer b.origin.close()
+	}
+	err := b.tryStart()
+	if err == nil {
+		b.record.box.State = enginev1.BoxState_BOX_STATE_READY
+		if b.prepared {
+			b.record.box.State = enginev1.BoxState_BOX_STATE_PREPARED
+		}
+		if err = b.save(); err == nil && b.origin != nil {
+			err = failpoint.Hit("restore.saved")
+		}
+	}
+	if err != nil {
 		if cause := context.Cause(b.life); cause != nil {
 			err = errors.Join(cause, err)
 		}
@@ -193,11 +248,7 @@ func (b *box) start() {
 		b.leave()
 		return
 	}
-	b.record.box.State = enginev1.BoxState_BOX_STATE_READY
-	if err := b.save(); err != nil {
-		b.logger.Error("box record not written", "error", err)
-	}
-	b.logger.Info("box is ready", "ms", time.Now().UnixMilli()-b.record.box.GetCreatedAtUnixMs())
+	b.logger.Info("box is ready", "ms", time.Now().UnixMilli()-b.record.box.GetCreatedAtUnixMs(), "restored_from", b.record.box.GetRestoredFrom())
 }
 
 // explainStart adds what the sandbox itself said.
@@ -205,14 +256,37 @@ func (b *box) explainStart(err error) error {
 	if errors.Is(err, errDeleted) {
 		return fault(NotFound, "box %s was deleted while it started", b.id)
 	}
-	text := fmt.Sprintf("box %s did not start: %v", b.id, err)
-	if oom, e := b.group.OutOfMemory(); e == nil && oom.Kills > 0 {
-		text += fmt.Sprintf("; the kernel ended it for want of memory (limit %d bytes)", oom.LimitBytes)
+	if b.origin == nil && !noSpace(err) {
+		// Whatever the agent called it, it is not the caller's.
+		err = errors.New(err.Error())
 	}
-	if tail := driver.Tail(filepath.Join(b.dir, driver.StderrName), 2048); tail != "" {
-		text += "; its log ends with: " + tail
+	return b.explain(fmt.Sprintf("box %s did not start", b.id), b.container.Load(), err)
+}
+
+// explain adds to an error what the kernel and the sandbox itself said.
+func (b *box) explain(what string, c *container, err error) error {
+	kind := Internal
+	var known *Fault
+	switch {
+	case errors.As(err, &known) && known.Kind != Unavailable:
+		kind = known.Kind
+	case noSpace(err):
+		kind = Exhausted
+	case errors.Is(err, snapshot.ErrUnusable):
+		kind = FailedPrecondition
+	case errors.Is(err, snapshot.ErrNotFound):
+		kind = NotFound
 	}
-	return fault(Internal, "%s", text)
+	text := fmt.Sprintf("%s: %v", what, err)
+	if c != nil && kind == Internal {
+		if oom, e := c.group.OutOfMemory(); e == nil && oom.Kills > 0 {
+			text += fmt.Sprintf("; the kernel ended it for want of memory (limit %d bytes)", oom.LimitBytes)
+		}
+		if tail := driver.Tail(filepath.Join(c.dir, driver.StderrName), 2048); tail != "" {
+			text += "; its log ends with: " + tail
+		}
+	}
+	return fault(kind, "%s", text)
 }
 
 func (b *box) tryStart() error {
@@ -223,12 +297,21 @@ func (b *box) tryStart() error {
 	if err := b.save(); err != nil {
 		return err
 	}
-	if _, err := rand.Read(b.key[:]); err != nil {
+	if b.origin != nil {
+		return b.restore()
+	}
+	c := b.container.Load()
+	if _, err := rand.Read(c.key[:]); err != nil {
 		return err
 	}
-	if err := writeKey(b.dir, b.key); err != nil {
+	if err := writeKey(c.dir, c.key); err != nil {
 		return err
 	}
+	return b.startFresh(c, "")
+}
+
+// startFresh starts an agent in the box's own container.
+func (b *box) startFresh(c *container, filesFrom string) error {
 	release, err := b.node.startSlot(b.life)
 	if err != nil {
 		return err
@@ -238,71 +321,48 @@ func (b *box) tryStart() error {
 	ctx, cancel := context.WithTimeout(b.life, startTimeout)
 	defer cancel()
 	limits := b.record.box.GetLimits()
-	group, err := b.node.cgroups.Create(b.id, startLimits(limits))
-	if err != nil {
-		return err
-	}
-	b.group = group
-	pid, err := b.node.driver.Prepare(ctx, driver.Spec{
-		ID: b.id, Dir: b.dir, ImagePath: b.record.image.Path, AgentImagePath: b.node.config.AgentImage, CPUMillis: limits.GetCpuMillis(),
-		CgroupPath: b.group.Path(), DiskBytes: limits.GetDiskBytes(), ShmBytes: min(maxShm, limits.GetMemoryBytes()/4),
-		MaxOpenFiles: agentOpenFiles, Hostname: b.record.hostname,
-		AgentEnv: []string{"ATOLL_FRAME_KEY=" + hex.EncodeToString(b.key[:])},
-	})
-	if err != nil {
-		return err
-	}
-	if err := b.adoptProcess(pid); err != nil {
+	if err := c.make(ctx, making{imagePath: b.record.image.Path, hostname: b.record.hostname, limits: limits, filesFrom: filesFrom}); err != nil {
 		return err
 	}
 	if err := b.save(); err != nil {
 		return err
 	}
-	if err := b.node.driver.Launch(ctx, b.id, b.dir, b.record.box.GetRuntimeVersion()); err != nil {
+	if b.prepared {
+		return nil
+	}
+	if err := c.launch(ctx); err != nil {
 		return err
 	}
-	if err := b.group.Set(groupLimits(limits, true)); err != nil {
+	if err := c.group.Set(groupLimits(limits, b.record.box.GetSandboxId() == "")); err != nil {
 		return err
 	}
-	l, err := b.connect(true)
+	l, err := b.connect(greeting{reconfigure: true})
 	if err != nil {
 		return err
 	}
 	return b.openWarmContexts(ctx, l)
 }
 
-func (b *box) adoptProcess(pid int) error {
-	b.status = b.node.reaper.Status(pid)
-	started, err := startTime(pid)
-	if err != nil {
-		return fmt.Errorf("the sandbox ended at once: %w", err)
-	}
-	b.record.process = process{PID: pid, StartTime: started, BootID: b.node.bootID}
-	return b.watchProcess()
-}
-
-// watchProcess ends the box's life when its process ends.
-func (b *box) watchProcess() error {
-	pidfd, err := openProcess(b.record.process)
-	if err != nil {
-		return err
-	}
-	b.pidfd = pidfd
-	b.pid.Store(int64(b.record.process.PID))
-	go func() {
-		if err := waitProcess(pidfd); err != nil && !errors.Is(err, os.ErrClosed) {
-			b.logger.Error("waiting for the sandbox's process failed", "error", err)
-		}
-		b.endLife(errDied)
-	}()
-	return nil
-}
-
-// connect makes a new link and has it watched.
-func (b *box) connect(reconfigure bool) (*link, error) {
-	l, err := connect(b.life, b.record, b.dir, b.key, b.node.nextEpoch(), reconfigure, b.contexts)
+// connect makes a new link to the agent of the box's container, and installs it.
+func (b *box) connect(g greeting) (*link, error) {
+	l, err := b.dial(b.life, b.container.Load(), g)
 	if err != nil {
 		return nil, err
+	}
+	b.install(l)
+	return l, nil
+}
+
+// dial makes a new link to the agent in a container.
+func (b *box) dial(ctx context.Context, c *container, g greeting) (*link, error) {
+	return connect(ctx, b.record, c.dir, c.key, b.node.nextEpoch(), g, b.contexts)
+}
+
+// install makes a link the box's, and has it watched.
+func (b *box) install(l *link) {
+	if l.contexts != b.contexts {
+		b.contexts.replace(l.contexts.list())
+		l.contexts = b.contexts
 	}
 	b.resumeExecutions(l)
 	b.setLink(l)
@@ -314,7 +374,6 @@ func (b *box) connect(reconfigure bool) (*link, error) {
 		case <-b.gone:
 		}
 	}()
-	return l, nil
 }
 
 func (b *box) setLink(l *link) {
@@ -339,10 +398,20 @@ func (b *box) awaitLink(ctx context.Context) (*link, error) {
 		b.linkMu.Lock()
 		l, changed := b.link, b.linkChanged
 		b.linkMu.Unlock()
-		if box := b.snapshot.Load(); box.GetState() == enginev1.BoxState_BOX_STATE_ENDED {
+		box := b.snapshot.Load()
+		switch box.GetState() {
+		case enginev1.BoxState_BOX_STATE_ENDED:
 			return nil, fault(FailedPrecondition, "box %s has ended: %s", b.id, box.GetEndDetail())
+		case enginev1.BoxState_BOX_STATE_PAUSED:
+			return nil, fault(Paused, "box %s is paused", b.id)
+		case enginev1.BoxState_BOX_STATE_PREPARED:
+			return nil, fault(FailedPrecondition, "box %s is only prepared: nothing runs in it", b.id)
+		case enginev1.BoxState_BOX_STATE_PAUSING, enginev1.BoxState_BOX_STATE_RESUMING:
+			// It decides itself when this is over.
+			deadline.Reset(reconnectPatience)
+			l = nil
 		}
-		if l != nil && l.alive() {
+		if l != nil && l.alive() && !l.closing.Load() {
 			return l, nil
 		}
 		select {
@@ -352,6 +421,9 @@ func (b *box) awaitLink(ctx context.Context) (*link, error) {
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		case <-deadline.C:
+			if s := b.snapshot.Load().GetState(); s == enginev1.BoxState_BOX_STATE_PAUSING || s == enginev1.BoxState_BOX_STATE_RESUMING {
+				continue
+			}
 			return nil, fault(Unavailable, "box %s is being reached again: try again", b.id)
 		}
 	}
@@ -392,10 +464,12 @@ func openContext(ctx context.Context, l *link, spec *execv1.ContextSpec) (*execv
 
 // recover takes over a box whose process lives.
 func (b *box) recover() {
-	close(b.started)
 	// Kills of an earlier engine's time that the box has outlived are no news.
-	if oom, err := b.group.OutOfMemory(); err == nil && b.life.Err() == nil {
+	if oom, err := b.container.Load().group.OutOfMemory(); err == nil && b.life.Err() == nil {
 		b.oomKills.Store(oom.Kills)
+	}
+	if b.record.frozen {
+		b.thaw()
 	}
 	b.reconnect()
 }
@@ -418,7 +492,7 @@ func (b *box) reconnect() {
 	}
 	deadline := now.Add(reconnectFor)
 	for wait := 10 * time.Millisecond; ; wait = min(2*wait, time.Second) {
-		_, err := b.connect(false)
+		_, err := b.connect(greeting{})
 		if err == nil {
 			break
 		}
@@ -464,7 +538,7 @@ func (b *box) resumeExecutions(l *link) {
 			continue
 		}
 		held[h.GetExecutionId()] = true
-		if b.node.spool.Kept(h.GetExecutionId()) {
+		if b.node.spool.Kept(h.GetExecutionId()) || b.wasForgotten(h.GetExecutionId()) {
 			// The server has it on record; only the agent was not told any more.
 			l.abandon(h)
 			continue
@@ -508,6 +582,15 @@ func (b *box) resumeExecutions(l *link) {
 	}
 }
 
+// wasForgotten says whether an execution was forgotten without the agent's knowledge.
+func (b *box) wasForgotten(id string) bool {
+	b.linkMu.Lock()
+	defer b.linkMu.Unlock()
+	forgotten := b.forgotten[id]
+	delete(b.forgotten, id)
+	return forgotten
+}
+
 // pump drains an execution in the background.
 func (b *box) pump(l *link, e *execution) {
 	id := e.log.Owner().ExecutionID
@@ -530,8 +613,9 @@ func (b *box) pump(l *link, e *execution) {
 			_ = b.node.spool.Discard(e.log, refusal(e.log, err))
 		case errors.As(err, &broken):
 			b.logger.Warn("connection to the agent is ended", "error", err)
-			finishLog(e.log, &execv1.Finished{Reason: execv1.ExitReason_EXIT_REASON_LOST, Detail: clip(err.Error())})
+			// First, so that who sees the end waits for the next connection.
 			l.session.Close()
+			finishLog(e.log, &execv1.Finished{Reason: execv1.ExitReason_EXIT_REASON_LOST, Detail: clip(err.Error())})
 		}
 	}()
 }
@@ -554,7 +638,11 @@ func (b *box) explainKill(f *execv1.Finished) {
 		return
 	}
 	process := f.GetReason() == execv1.ExitReason_EXIT_REASON_EXITED
-	oom, err := b.node.cgroups.Open(b.id).OutOfMemory()
+	c := b.container.Load()
+	if c == nil {
+		return
+	}
+	oom, err := c.group.OutOfMemory()
 	if err != nil || b.oomKills.Swap(oom.Kills) >= oom.Kills {
 		return
 	}
@@ -579,8 +667,8 @@ func finishLog(log *spool.Log, finished *execv1.Finished) {
 
 // assign gives the box its sandbox.
 func (b *box) assign(ctx context.Context, request *enginev1.AssignBoxRequest) error {
-	if b.ended() {
-		return fault(FailedPrecondition, "box %s has ended: %s", b.id, b.record.box.GetEndDetail())
+	if err := b.needsRunning(); err != nil {
+		return err
 	}
 	if have := b.record.box.GetSandboxId(); have != "" && have != request.GetSandboxId() {
 		return fault(AlreadyExists, "box %s belongs to sandbox %s (asked for: %s)", b.id, have, request.GetSandboxId())
@@ -603,24 +691,46 @@ func (b *box) assign(ctx context.Context, request *enginev1.AssignBoxRequest) er
 	b.record.box.Limits = limits
 	b.record.env = request.GetEnv()
 	b.record.hostname = request.GetHostname()
+	b.record.box.DeadlineUnixMs = request.GetDeadlineUnixMs()
 	if err := b.save(); err != nil {
 		return err
 	}
-	if err := b.group.Set(groupLimits(limits, false)); err != nil {
+	if err := b.container.Load().group.Set(groupLimits(limits, false)); err != nil {
 		return fault(Internal, "box %s: %v", b.id, err)
 	}
 	callCtx, cancel := context.WithTimeout(b.life, callTimeout)
 	defer cancel()
-	reply, err := l.hello(callCtx, b.record, b.node.nextEpoch(), true)
+	reply, err := l.hello(callCtx, b.record, b.node.nextEpoch(), greeting{reconfigure: true})
 	if err != nil {
-		return b.unlessOver(agentFault("assigning box "+b.id, err))
+		return b.unlessEnded(agentFault("assigning box "+b.id, err))
 	}
 	b.contexts.replace(reply.GetContexts())
 	return nil
 }
 
-// unlessOver names the end of the box as the reason for an error that came with it.
+// needsRunning says why a box that has ended or does not run can't do what only a running one can.
+func (b *box) needsRunning() error {
+	switch box := b.record.box; box.GetState() {
+	case enginev1.BoxState_BOX_STATE_ENDED:
+		return fault(FailedPrecondition, "box %s has ended: %s", b.id, box.GetEndDetail())
+	case enginev1.BoxState_BOX_STATE_PAUSED:
+		return fault(Paused, "box %s is paused", b.id)
+	case enginev1.BoxState_BOX_STATE_PREPARED:
+		return fault(FailedPrecondition, "box %s is only prepared: nothing runs in it", b.id)
+	}
+	return nil
+}
+
+// unlessOver names the end of the box, or its pause, as the reason for an error that came with it. Not for the box's goroutine.
 func (b *box) unlessOver(err error) error {
+	if b.life.Err() == nil {
+		err = b.unlessPaused(err)
+	}
+	return b.unlessEnded(err)
+}
+
+// unlessEnded names the end of the box as the reason for an error that came with it.
+func (b *box) unlessEnded(err error) error {
 	cause := context.Cause(b.life)
 	switch {
 	case cause == nil:
@@ -632,8 +742,8 @@ func (b *box) unlessOver(err error) error {
 }
 
 func (b *box) updateLimits(ctx context.Context, limits *execv1.Limits) error {
-	if b.ended() {
-		return fault(FailedPrecondition, "box %s has ended: %s", b.id, b.record.box.GetEndDetail())
+	if err := b.needsRunning(); err != nil {
+		return err
 	}
 	limits = completeLimits(limits)
 	limits.DiskBytes = b.record.box.GetLimits().GetDiskBytes()
@@ -644,7 +754,7 @@ func (b *box) updateLimits(ctx context.Context, limits *execv1.Limits) error {
 	if err != nil {
 		return err
 	}
-	if err := b.group.Set(groupLimits(limits, false)); err != nil {
+	if err := b.container.Load().group.Set(groupLimits(limits, false)); err != nil {
 		// The text names paths of the host, which are for the log.
 		b.logger.Warn("limits not changed", "error", err)
 		if errors.Is(err, unix.EBUSY) {
@@ -658,8 +768,8 @@ func (b *box) updateLimits(ctx context.Context, limits *execv1.Limits) error {
 	}
 	callCtx, cancel := context.WithTimeout(b.life, callTimeout)
 	defer cancel()
-	if _, err := l.hello(callCtx, b.record, b.node.nextEpoch(), true); err != nil {
-		return b.unlessOver(agentFault("telling box "+b.id+" its limits", err))
+	if _, err := l.hello(callCtx, b.record, b.node.nextEpoch(), greeting{reconfigure: true}); err != nil {
+		return b.unlessEnded(agentFault("telling box "+b.id+" its limits", err))
 	}
 	return nil
 }
@@ -679,6 +789,8 @@ func (b *box) end() {
 	b.judge()
 	b.record.box.State = enginev1.BoxState_BOX_STATE_ENDED
 	b.record.box.EndedAtUnixMs = time.Now().UnixMilli()
+	pause := b.record.box.GetPauseSnapshotId()
+	b.noteContainer()
 	if err := b.record.write(b.dir); err != nil {
 		b.logger.Error("box record not written", "error", err)
 	}
@@ -686,7 +798,7 @@ func (b *box) end() {
 	b.publish()
 	b.setLink(nil)
 	b.logger.Info("box has ended", "reason", b.record.box.GetEndReason().String(), "detail", b.record.box.GetEndDetail())
-	if err := b.free(); err != nil {
+	if err := errors.Join(b.free(), b.node.snapshots.Remove(pause)); err != nil {
 		b.logger.Error("resources of an ended box are still there", "error", err)
 	}
 }
@@ -695,9 +807,17 @@ func (b *box) end() {
 func (b *box) judge() {
 	box := b.record.box
 	cause := context.Cause(b.life)
-	oom, err := b.group.OutOfMemory()
-	if err != nil && b.group.Exists() {
-		b.logger.Error("memory counters not read", "error", err)
+	var oom cgroup.OutOfMemory
+	var exit *unix.WaitStatus
+	c := b.container.Load()
+	if c != nil {
+		var err error
+		if oom, err = c.group.OutOfMemory(); err != nil && c.group.Exists() {
+			b.logger.Error("memory counters not read", "error", err)
+		}
+	}
+	if errors.Is(cause, errDied) && c != nil {
+		exit = c.exit()
 	}
 	switch {
 	case errors.Is(cause, errDeleted):
@@ -712,26 +832,29 @@ func (b *box) judge() {
 		box.EndReason, box.EndDetail = enginev1.BoxEndReason_BOX_END_REASON_LOST, "the machine, or the container, was started again"
 	case errors.Is(cause, errBroken):
 		box.EndReason, box.EndDetail = enginev1.BoxEndReason_BOX_END_REASON_EXITED, clip(cause.Error())
+	case errors.Is(cause, errPauseLost):
+		box.EndReason, box.EndDetail = enginev1.BoxEndReason_BOX_END_REASON_LOST, clip(cause.Error())
+	case exit != nil && exit.Exited() && exit.ExitStatus() == deadlineStatus && box.GetDeadlineUnixMs() != 0 && time.Now().UnixMilli() >= box.GetDeadlineUnixMs():
+		box.EndReason = enginev1.BoxEndReason_BOX_END_REASON_DEADLINE
+		box.EndDetail = "its time was over: the deadline was " + time.UnixMilli(box.GetDeadlineUnixMs()).UTC().Format(time.RFC3339)
 	default:
-		box.EndReason, box.EndDetail = enginev1.BoxEndReason_BOX_END_REASON_EXITED, b.exitDetail()
+		box.EndReason, box.EndDetail = enginev1.BoxEndReason_BOX_END_REASON_EXITED, exitDetail(c, exit)
 	}
 }
 
-func (b *box) exitDetail() string {
+func exitDetail(c *container, exit *unix.WaitStatus) string {
 	detail := "the sandbox's first process ended"
-	if b.status != nil {
-		select {
-		case status := <-b.status:
-			switch {
-			case status.Signaled():
-				detail = fmt.Sprintf("the sandbox was ended by signal %d (%s)", status.Signal(), status.Signal())
-			default:
-				detail = fmt.Sprintf("the sandbox's first process ended with exit status %d", status.ExitStatus())
-			}
-		case <-time.After(50 * time.Millisecond):
-		}
+	switch {
+	case exit == nil:
+	case exit.Signaled():
+		detail = fmt.Sprintf("the sandbox was ended by signal %d (%s)", exit.Signal(), exit.Signal())
+	default:
+		detail = fmt.Sprintf("the sandbox's first process ended with exit status %d", exit.ExitStatus())
 	}
-	if tail := driver.Tail(filepath.Join(b.dir, driver.StderrName), 1024); tail != "" {
+	if c == nil {
+		return detail
+	}
+	if tail := driver.Tail(filepath.Join(c.dir, driver.StderrName), 1024); tail != "" {
 		detail += "; its log ends with: " + tail
 	}
 	return detail
@@ -756,24 +879,13 @@ func (b *box) closeBooks() {
 	}
 }
 
-// free removes all of the box but its record and log. It may be called again.
+// free removes all of the box but its record, its log and its pause. It may be called again.
 func (b *box) free() error {
-	ctx, cancel := context.WithTimeout(context.Background(), removalTimeout)
-	defer cancel()
-	var failures []error
-	if b.pidfd != nil {
-		failures = append(failures, killProcess(b.pidfd))
+	c := b.container.Load()
+	if c == nil {
+		return nil
 	}
-	failures = append(failures, b.node.driver.Delete(ctx, b.id, b.record.box.GetRuntimeVersion()), b.group.Remove(ctx), driver.RemovePipes(b.dir))
-	for _, name := range []string{keyName, "overlay", "config.json", "pid"} {
-		failures = append(failures, os.RemoveAll(filepath.Join(b.dir, name)))
-	}
-	if b.pidfd != nil {
-		failures = append(failures, b.pidfd.Close())
-		b.pidfd = nil
-		b.node.reaper.Forget(b.record.process.PID)
-	}
-	return errors.Join(failures...)
+	return c.free()
 }
 
 // removeAll removes every trace of the box but its spools.
@@ -781,15 +893,18 @@ func (b *box) removeAll() error {
 	if l := b.currentLink(); l != nil {
 		b.dropLink(l)
 	}
-	return errors.Join(b.free(), os.RemoveAll(b.dir))
+	return errors.Join(b.free(), b.node.snapshots.Remove(b.record.box.GetPauseSnapshotId()), os.RemoveAll(b.dir))
 }
 
 // remove is the end of a box that is deleted. Requires: its life has ended.
 func (b *box) remove() error {
+	err := failpoint.Hit("delete.begun")
 	if !b.ended() {
 		b.end()
 	}
-	if err := b.removeAll(); err != nil {
+	err = errors.Join(err, failpoint.Hit("delete.ended"))
+	err = errors.Join(err, b.removeAll(), failpoint.Hit("delete.removed"))
+	if err != nil {
 		return fault(Internal, "box %s is deleted but not all of it is gone: %v", b.id, err)
 	}
 	b.leave()
@@ -806,7 +921,11 @@ func (b *box) leave() {
 
 // boundStderr keeps the log of a live box small. The writer appends, so it goes on at the new end.
 func (b *box) boundStderr() error {
-	path := filepath.Join(b.dir, driver.StderrName)
+	c := b.container.Load()
+	if c == nil {
+		return nil
+	}
+	path := filepath.Join(c.dir, driver.StderrName)
 	info, err := os.Stat(path)
 	if err != nil || info.Size() <= maxStderr {
 		return nil

@@ -26,6 +26,7 @@ import (
 	"atoll/node/internal/driver/drivertest"
 	"atoll/node/internal/image"
 	"atoll/node/internal/patience"
+	"atoll/node/internal/snapshot"
 	"atoll/node/internal/spool"
 )
 
@@ -72,8 +73,13 @@ func newRig(t *testing.T) *rig {
 		t.Fatal(err)
 	}
 	logger := slog.New(slog.NewTextHandler(io.Discard, nil))
+	snapshots, err := snapshot.Open(r.dir, logger)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(snapshots.Close)
 	if r.Node, err = Open(Config{
-		DataDir: r.dir, Driver: r.driver, Cgroups: h, Images: image.NewStore(images), Spool: spools, Reaper: noStatuses{}, Logger: logger,
+		DataDir: r.dir, Driver: r.driver, Cgroups: h, Images: image.NewStore(images), Spool: spools, Snapshots: snapshots, Reaper: noStatuses{}, Logger: logger,
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -253,7 +259,7 @@ func TestDeathIsNoticedAtOnce(t *testing.T) {
 	}
 	best := time.Hour
 	started := time.Now()
-	if err := unix.Kill(b.record.process.PID, unix.SIGKILL); err != nil {
+	if err := unix.Kill(b.container.Load().spec.Process.PID, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	if _, _, err := finish(t.Context(), log); err != nil {

@@ -14,6 +14,8 @@ const (
 	Exhausted
 	Unavailable
 	Internal
+	// Paused is a FailedPrecondition that a resume mends.
+	Paused
 )
 
 // Fault is an error that callers are told.

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -49,10 +50,58 @@ type link struct {
 	// pumps are the goroutines that drain executions.
 	pumps sync.WaitGroup
 	once  sync.Once
+	// calls are under way; closing says that no more may begin.
+	calls   atomic.Int64
+	closing atomic.Bool
+	idle    chan struct{}
+}
+
+// errClosing says that a link takes no more calls, since the box is about to be paused.
+var errClosing = errors.New("the link takes no more calls")
+
+// enter begins a call that a pause waits for a little; leave ends it.
+func (l *link) enter() bool {
+	l.calls.Add(1)
+	if l.closing.Load() {
+		l.leave()
+		return false
+	}
+	return true
+}
+
+func (l *link) leave() {
+	if l.calls.Add(-1) == 0 && l.closing.Load() {
+		select {
+		case l.idle <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// drainCalls lets no more calls begin, and waits for those under way, but not for long.
+func (l *link) drainCalls(ctx context.Context) {
+	l.closing.Store(true)
+	for l.calls.Load() > 0 {
+		select {
+		case <-l.idle:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// greeting is what a hello says beside the box's record.
+type greeting struct {
+	// reconfigure says that identity, environment or limits have changed.
+	reconfigure bool
+	// rename are new ids of contexts that came with a snapshot, by their ids there.
+	rename map[string]string
+	// forget has the agent drop what ran when the snapshot was made.
+	forget bool
 }
 
 // connect takes a box's agent over and says hello.
-func connect(ctx context.Context, r *record, dir string, key [32]byte, epoch uint64, reconfigure bool, contexts *contextTable) (*link, error) {
+func connect(ctx context.Context, r *record, dir string, key [32]byte, epoch uint64, g greeting, contexts *contextTable) (*link, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	// One direction each: the sandbox holds both ends, so these opens succeed while
@@ -73,18 +122,20 @@ func connect(ctx context.Context, r *record, dir string, key [32]byte, epoch uin
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("connecting to the agent: %w", err), stdin.Close(), stdout.Close())
 	}
-	l := &link{session: session, stdin: stdin, stdout: stdout, contexts: contexts}
-	reply, err := l.hello(ctx, r, epoch, reconfigure)
+	l := &link{session: session, stdin: stdin, stdout: stdout, contexts: contexts, idle: make(chan struct{}, 1)}
+	reply, err := l.hello(ctx, r, epoch, g)
 	if err != nil {
 		l.close()
 		return nil, err
 	}
-	l.held = reply.GetExecutions()
+	if !g.forget {
+		l.held = reply.GetExecutions()
+	}
 	l.contexts.replace(reply.GetContexts())
 	return l, nil
 }
 
-func (l *link) hello(ctx context.Context, r *record, epoch uint64, reconfigure bool) (*agentv1.HelloReply, error) {
+func (l *link) hello(ctx context.Context, r *record, epoch uint64, g greeting) (*agentv1.HelloReply, error) {
 	entropy := make([]byte, 32)
 	if _, err := rand.Read(entropy); err != nil {
 		return nil, err
@@ -93,7 +144,7 @@ func (l *link) hello(ctx context.Context, r *record, epoch uint64, reconfigure b
 	request := &agentv1.HelloRequest{
 		BoxId: r.box.GetBoxId(), Epoch: epoch, SandboxId: r.box.GetSandboxId(), Hostname: r.hostname,
 		Env: map[string]string{}, WallTimeUnixMs: time.Now().UnixMilli(), Entropy: entropy, Limits: r.box.GetLimits(),
-		User: m.User, Home: m.Home, Workdir: m.Workdir, Reconfigure: reconfigure,
+		User: m.User, Home: m.Home, Workdir: m.Workdir, Reconfigure: g.reconfigure, RenameContexts: g.rename, ForgetHeld: g.forget, DeadlineUnixMs: r.box.GetDeadlineUnixMs(),
 	}
 	maps.Copy(request.Env, m.Env)
 	maps.Copy(request.Env, r.env)

@@ -32,6 +32,7 @@ import (
 	"atoll/node/internal/driver"
 	"atoll/node/internal/frame"
 	"atoll/node/internal/image"
+	"atoll/node/internal/snapshot"
 	"atoll/node/internal/spool"
 )
 
@@ -45,6 +46,7 @@ type Config struct {
 	Cgroups    cgroup.Hierarchy
 	Images     *image.Store
 	Spool      *spool.Store
+	Snapshots  *snapshot.Store
 	Reaper     StatusReader
 	Logger     *slog.Logger
 }
@@ -73,11 +75,18 @@ type Node struct {
 	driver  driver.Driver
 	cgroups cgroup.Hierarchy
 	spool   *spool.Store
-	reaper  StatusReader
-	logger  *slog.Logger
-	bootID  string
-	epoch   atomic.Uint64
+	// snapshots are on disk.
+	snapshots *snapshot.Store
+	reaper    StatusReader
+	logger    *slog.Logger
+	bootID    string
+	// agent is the digest of the agent's image that new boxes get.
+	agent string
+	epoch atomic.Uint64
+	// epochMu guards the file of the epoch.
+	epochMu sync.Mutex
 	slots   chan struct{}
+	making  flights
 
 	mu sync.Mutex
 	// All below is guarded by mu.
@@ -92,7 +101,7 @@ func Open(config Config) (*Node, error) {
 		return nil, err
 	}
 	n := &Node{
-		config: config, driver: config.Driver, cgroups: config.Cgroups, spool: config.Spool, reaper: config.Reaper, logger: config.Logger,
+		config: config, driver: config.Driver, cgroups: config.Cgroups, spool: config.Spool, snapshots: config.Snapshots, reaper: config.Reaper, logger: config.Logger,
 		bootID: boot, boxes: map[string]*box{}, subscribers: map[*Subscription]bool{},
 		// One more than there are CPUs: a start waits for its sandbox part of the time.
 		slots: make(chan struct{}, runtime.NumCPU()+1),
@@ -100,9 +109,13 @@ func Open(config Config) (*Node, error) {
 	if err := n.raiseEpoch(); err != nil {
 		return nil, err
 	}
+	if n.agent, err = keepAgent(config.DataDir, config.AgentImage); err != nil {
+		return nil, err
+	}
 	if err := n.takeOver(); err != nil {
 		return nil, err
 	}
+	n.dropUnused()
 	go n.boundLogs()
 	return n, nil
 }
@@ -119,11 +132,29 @@ func (n *Node) raiseEpoch() error {
 	} else if !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	if err := replaceFile(path, []byte(strconv.FormatUint(last+1, 10))); err != nil {
+	return n.writeEpoch(last + 1)
+}
+
+// Requires: no other goroutine is here.
+func (n *Node) writeEpoch(generation uint64) error {
+	if err := replaceFile(filepath.Join(n.config.DataDir, "epoch"), []byte(strconv.FormatUint(generation, 10))); err != nil {
 		return err
 	}
-	n.epoch.Store((last + 1) << 32)
+	n.epoch.Store(generation << 32)
 	return nil
+}
+
+// raiseEpochAbove makes every connection from now on newer than those that an agent has seen on another installation.
+func (n *Node) raiseEpochAbove(epoch uint64) error {
+	n.epochMu.Lock()
+	defer n.epochMu.Unlock()
+	if epoch < n.epoch.Load() {
+		return nil
+	}
+	if epoch>>32 >= 1<<31 {
+		return fmt.Errorf("epoch %d (expected: less than %d)", epoch, uint64(1)<<63)
+	}
+	return n.writeEpoch(epoch>>32 + 1)
 }
 
 func (n *Node) nextEpoch() uint64 { return n.epoch.Add(1) }
@@ -141,28 +172,56 @@ func (n *Node) takeOver() error {
 	if err != nil {
 		return err
 	}
+	records := map[string]*record{}
 	for _, entry := range entries {
-		if !validBoxID(entry.Name()) {
+		id := entry.Name()
+		if !validBoxID(id) {
 			continue
 		}
-		if err := n.takeOverBox(entry.Name()); err != nil {
-			n.logger.Error("box not taken over", "box", entry.Name(), "error", err)
+		r, err := readRecord(n.boxDir(id))
+		if err != nil || r.owner == "" && (r.box.GetBoxId() != id || r.box.GetState() == enginev1.BoxState_BOX_STATE_CREATING) {
+			n.logger.Info("removing a box that was not finished", "box", id, "error", err)
+			if err := n.removeUnknown(id); err != nil {
+				n.logger.Error("remains of a box are still there", "box", id, "error", err)
+			}
+			continue
+		}
+		records[id] = r
+	}
+	for id, r := range records {
+		if owner := records[r.owner]; r.owner != "" && (owner == nil || owner.container.ID != id) {
+			n.logger.Info("removing a container that was not to be used", "container", id, "box", r.owner)
+			if err := n.removeUnknown(id); err != nil {
+				n.logger.Error("remains of a container are still there", "container", id, "error", err)
+			}
 		}
 	}
+	for id, r := range records {
+		if r.owner == "" {
+			n.takeOverBox(id, r)
+		}
+	}
+	n.sweepPauses()
 	return n.sweep()
 }
 
-func (n *Node) takeOverBox(id string) error {
-	r, err := readRecord(n.boxDir(id))
-	if err != nil || r.box.GetBoxId() != id || r.box.GetState() == enginev1.BoxState_BOX_STATE_CREATING {
-		n.logger.Info("removing a box that was not finished", "box", id, "error", err)
-		return n.removeUnknown(id)
+func (n *Node) takeOverBox(id string, r *record) {
+	if r.box.GetState() == enginev1.BoxState_BOX_STATE_PREPARED && r.container.Process.BootID != n.bootID {
+		// Nobody lives in it.
+		if err := n.removeUnknown(id); err != nil {
+			n.logger.Error("remains of a box are still there", "box", id, "error", err)
+		}
+		return
+	}
+	if r.container.Agent == "" {
+		r.container.Agent = n.agent
 	}
 	b := newBox(n, id, r)
+	close(b.started)
+	n.boxes[id] = b
+	c := b.container.Load()
 	if r.box.GetState() == enginev1.BoxState_BOX_STATE_ENDED {
-		close(b.started)
 		b.endLife(errDied)
-		n.boxes[id] = b
 		go b.run(func() {
 			b.closeBooks()
 			// What the earlier engine may not have come to.
@@ -170,23 +229,94 @@ func (n *Node) takeOverBox(id string) error {
 				b.logger.Error("resources of an ended box are still there", "error", err)
 			}
 		})
-		return nil
+		return
 	}
-	if b.key, err = readKey(b.dir); err != nil {
+	if b.takeOverPause(c) {
+		return
+	}
+	if c == nil {
+		b.endLife(errDied)
+		go b.run(func() {})
+		return
+	}
+	var err error
+	if c.key, err = readKey(c.dir); err != nil {
 		n.logger.Error("box has no key", "box", id, "error", err)
+	}
+	if err := c.adopt(); err != nil {
+		b.endLife(err)
+	}
+	if r.box.GetState() == enginev1.BoxState_BOX_STATE_PREPARED {
+		go b.run(func() {})
+		return
 	}
 	b.record.box.State = enginev1.BoxState_BOX_STATE_RECONNECTING
 	b.snapshot.Store(proto.CloneOf(b.record.box))
-	n.boxes[id] = b
-	if r.process.BootID != n.bootID {
-		b.endLife(errLost)
-	} else if err := b.watchProcess(); err != nil {
-		b.endLife(errDied)
-	} else {
-		b.status = n.reaper.Status(r.process.PID)
-	}
 	go b.run(b.recover)
-	return nil
+}
+
+// takeOverPause finds out how a pause, a resume or a rollback has ended that an earlier engine was about. It returns true for a box that
+// is paused, or was to be and can't come back.
+func (b *box) takeOverPause(c *container) bool {
+	box := b.record.box
+	switch box.GetState() {
+	case enginev1.BoxState_BOX_STATE_PAUSING:
+		if !b.node.snapshots.Has(box.GetPauseSnapshotId()) {
+			// The sandbox goes on, if it is there.
+			box.PauseSnapshotId, box.PauseSnapshotBytes = "", 0
+			b.record.frozen = true
+			return false
+		}
+	case enginev1.BoxState_BOX_STATE_PAUSED:
+	case enginev1.BoxState_BOX_STATE_RESUMING:
+		if box.GetPauseSnapshotId() == "" {
+			return false
+		}
+	default:
+		return false
+	}
+	box.State = enginev1.BoxState_BOX_STATE_PAUSED
+	b.setContainer(nil)
+	s, _, err := b.node.snapshots.Find(box.GetPauseSnapshotId())
+	if err != nil {
+		b.logger.Error("what a paused box was is gone", "snapshot", box.GetPauseSnapshotId())
+		b.endLife(errPauseLost)
+	} else {
+		box.PauseSnapshotBytes = s.GetSizeBytes()
+		b.contexts.replace(s.GetContexts())
+	}
+	b.snapshot.Store(proto.CloneOf(box))
+	// What of the container is still there, and its record.
+	left := b.node.newContainer(b, containerRecord{ID: b.id})
+	if c != nil {
+		left = c
+		if err := c.adopt(); err != nil {
+			b.logger.Debug("the container of a paused box is gone", "error", err)
+		}
+	}
+	go b.run(func() {
+		if err := left.free(); err != nil {
+			b.logger.Error("resources of a paused box are still there", "error", err)
+		}
+		if err := b.saveSynced(); err != nil {
+			b.logger.Error("box record not written", "error", err)
+		}
+	})
+	return true
+}
+
+// sweepPauses removes the pauses of boxes that are not paused.
+func (n *Node) sweepPauses() {
+	for id, boxID := range n.snapshots.Pauses() {
+		b := n.boxes[boxID]
+		if b != nil && b.record.box.GetPauseSnapshotId() == id && !b.ended() {
+			continue
+		}
+		n.logger.Info("removing the snapshot of a pause that is over", "snapshot", id, "box", boxID)
+		if err := n.snapshots.Remove(id); err != nil {
+			n.logger.Error("snapshot of a pause that is over is still there", "snapshot", id, "error", err)
+		}
+	}
 }
 
 // removeUnknown removes all that may exist of a box that has no usable record.
@@ -208,8 +338,13 @@ func (n *Node) sweep() error {
 	if err != nil {
 		return err
 	}
+	used := map[string]bool{}
+	for id, b := range n.boxes {
+		used[id] = true
+		used[b.record.container.ID] = true
+	}
 	for _, id := range append(groups, states...) {
-		if n.boxes[id] == nil && validBoxID(id) {
+		if !used[id] && validBoxID(id) {
 			n.logger.Info("removing what is left of an unknown box", "box", id)
 			if err := n.removeUnknown(id); err != nil {
 				n.logger.Error("remains of a box are still there", "box", id, "error", err)
@@ -250,7 +385,7 @@ func Purge(ctx context.Context, dataDir string, d driver.Driver, cgroups cgroup.
 		group := cgroups.Open(id)
 		failures = append(failures, group.Remove(ctx), d.Delete(ctx, id, ""), group.Remove(ctx))
 	}
-	failures = append(failures, os.RemoveAll(filepath.Join(dataDir, "boxes")), cgroups.Remove())
+	failures = append(failures, os.RemoveAll(filepath.Join(dataDir, "boxes")), snapshot.RemovePauses(dataDir), cgroups.Remove())
 	return errors.Join(failures...)
 }
 
@@ -319,10 +454,27 @@ func validID(id string) bool { return idPattern.MatchString(id) }
 
 // Create makes a box and returns it when it is ready.
 func (n *Node) Create(ctx context.Context, request *enginev1.CreateBoxRequest) (*enginev1.Box, error) {
-	b, err := n.createOrFind(request)
+	b, err := n.createOrFind(request.GetBoxId(), request.GetSpec(), false)
 	if err != nil {
 		return nil, err
 	}
+	return b.awaitStart(ctx)
+}
+
+// Prepare makes all of a box but what runs in it.
+func (n *Node) Prepare(ctx context.Context, request *enginev1.PrepareBoxRequest) (*enginev1.Box, error) {
+	if len(request.GetSpec().GetWarmContexts()) > 0 {
+		return nil, fault(Invalid, "warm_contexts: %d (expected: none, in a box where nothing runs)", len(request.GetSpec().GetWarmContexts()))
+	}
+	b, err := n.createOrFind(request.GetBoxId(), request.GetSpec(), true)
+	if err != nil {
+		return nil, err
+	}
+	return b.awaitStart(ctx)
+}
+
+// awaitStart returns a box when it is ready.
+func (b *box) awaitStart(ctx context.Context) (*enginev1.Box, error) {
 	select {
 	case <-b.started:
 	case <-ctx.Done():
@@ -332,11 +484,17 @@ func (n *Node) Create(ctx context.Context, request *enginev1.CreateBoxRequest) (
 	if b.startErr != nil {
 		return nil, b.startErr
 	}
-	return b.snapshot.Load(), nil
+	return b.view(), nil
 }
 
-func (n *Node) createOrFind(request *enginev1.CreateBoxRequest) (*box, error) {
-	id, spec := request.GetBoxId(), request.GetSpec()
+// view is a box as it is, with its contexts.
+func (b *box) view() *enginev1.Box {
+	box := proto.CloneOf(b.snapshot.Load())
+	box.Contexts = b.seenContexts()
+	return box
+}
+
+func (n *Node) createOrFind(id string, spec *enginev1.BoxSpec, prepared bool) (*box, error) {
 	if !validBoxID(id) {
 		return nil, fault(Invalid, "box_id: %q (expected: \"box-\" and 26 characters of Crockford's base32)", clip(id))
 	}
@@ -350,13 +508,8 @@ func (n *Node) createOrFind(request *enginev1.CreateBoxRequest) (*box, error) {
 	if err := checkLimits(limits); err != nil {
 		return nil, err
 	}
-	if len(spec.GetWarmContexts()) > maxWarm {
-		return nil, fault(Invalid, "warm_contexts: %d (expected: at most %d)", len(spec.GetWarmContexts()), maxWarm)
-	}
-	for _, c := range spec.GetWarmContexts() {
-		if !validID(c.GetContextId()) {
-			return nil, fault(Invalid, "context_id: %q (expected: letters, digits, '.', '_' and '-')", clip(c.GetContextId()))
-		}
+	if err := checkContexts(spec.GetWarmContexts()); err != nil {
+		return nil, err
 	}
 	found, err := n.config.Images.Find(spec.GetImageDigest())
 	if err != nil {
@@ -368,20 +521,42 @@ func (n *Node) createOrFind(request *enginev1.CreateBoxRequest) (*box, error) {
 	r := &record{image: found, hostname: "sandbox", box: &enginev1.Box{
 		BoxId: id, Spec: spec, State: enginev1.BoxState_BOX_STATE_CREATING, Labels: spec.GetLabels(), Limits: limits,
 		CreatedAtUnixMs: time.Now().UnixMilli(), RuntimeVersion: n.driver.Version(),
-	}}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if b, ok := n.boxes[id]; ok {
-		// Asked for twice at the same moment; the loser compares as well.
-		if !proto.Equal(b.snapshot.Load().GetSpec(), spec) {
-			return nil, fault(AlreadyExists, "box %s exists with another specification", id)
-		}
+	}, container: containerRecord{ID: id, Build: n.driver.Version(), Agent: n.agent, Shape: shapeOf(limits)}}
+	b := newBox(n, id, r)
+	b.prepared = prepared
+	have := n.add(b)
+	if have == b {
 		return b, nil
 	}
-	b := newBox(n, id, r)
-	n.boxes[id] = b
+	// Asked for twice at the same moment; the loser compares as well.
+	if !proto.Equal(have.snapshot.Load().GetSpec(), spec) {
+		return nil, fault(AlreadyExists, "box %s exists with another specification", id)
+	}
+	return have, nil
+}
+
+func checkContexts(warm []*execv1.ContextSpec) error {
+	if len(warm) > maxWarm {
+		return fault(Invalid, "warm_contexts: %d (expected: at most %d)", len(warm), maxWarm)
+	}
+	for _, c := range warm {
+		if !validID(c.GetContextId()) {
+			return fault(Invalid, "context_id: %q (expected: letters, digits, '.', '_' and '-')", clip(c.GetContextId()))
+		}
+	}
+	return nil
+}
+
+// add starts a new box, or returns the one that has its id.
+func (n *Node) add(b *box) *box {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if have, ok := n.boxes[b.id]; ok {
+		return have
+	}
+	n.boxes[b.id] = b
 	go b.run(b.start)
-	return b, nil
+	return b
 }
 
 // roomForBox refuses what would endanger the boxes that are there.
@@ -432,7 +607,7 @@ func (n *Node) Assign(ctx context.Context, request *enginev1.AssignBoxRequest) (
 	if err := b.do(ctx, func() error { return b.assign(ctx, request) }); err != nil {
 		return nil, err
 	}
-	return b.snapshot.Load(), nil
+	return b.view(), nil
 }
 
 // UpdateLimits changes the limits of a box.
@@ -444,7 +619,7 @@ func (n *Node) UpdateLimits(ctx context.Context, id string, limits *execv1.Limit
 	if err := b.do(ctx, func() error { return b.updateLimits(ctx, limits) }); err != nil {
 		return nil, err
 	}
-	return b.snapshot.Load(), nil
+	return b.view(), nil
 }
 
 // Get returns a box as it is.
@@ -453,7 +628,7 @@ func (n *Node) Get(id string) (*enginev1.Box, error) {
 	if err != nil {
 		return nil, err
 	}
-	return b.snapshot.Load(), nil
+	return b.view(), nil
 }
 
 // List returns all boxes as they are.
@@ -462,7 +637,7 @@ func (n *Node) List() []*enginev1.Box {
 	defer n.mu.Unlock()
 	boxes := make([]*enginev1.Box, 0, len(n.boxes))
 	for _, b := range n.boxes {
-		boxes = append(boxes, b.snapshot.Load())
+		boxes = append(boxes, b.view())
 	}
 	return boxes
 }
@@ -490,24 +665,27 @@ func (n *Node) OpenContext(ctx context.Context, id string, spec *execv1.ContextS
 	if !validID(spec.GetContextId()) {
 		return nil, fault(Invalid, "context_id: %q (expected: letters, digits, '.', '_' and '-')", clip(spec.GetContextId()))
 	}
-	_, l, err := n.reach(ctx, id)
+	b, l, err := n.enter(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	return openContext(ctx, l, spec)
+	defer l.leave()
+	opened, err := openContext(ctx, l, spec)
+	return opened, b.orOver(err)
 }
 
 // RestartContext starts a context's interpreter afresh.
 func (n *Node) RestartContext(ctx context.Context, id, contextID string) (*execv1.Context, error) {
-	_, l, err := n.reach(ctx, id)
+	b, l, err := n.enter(ctx, id)
 	if err != nil {
 		return nil, err
 	}
+	defer l.leave()
 	ctx, cancel := context.WithTimeout(ctx, contextTimeout)
 	defer cancel()
 	reply := &agentv1.OpenContextReply{}
 	if err := frame.Call(ctx, l.session, agentrpc.RestartContext, &agentv1.ContextRequest{ContextId: contextID}, reply); err != nil {
-		return nil, agentFault("restarting context "+clip(contextID), err)
+		return nil, b.orOver(agentFault("restarting context "+clip(contextID), err))
 	}
 	l.contexts.put(reply.GetContext())
 	return clipContext(reply.GetContext()), nil
@@ -515,14 +693,15 @@ func (n *Node) RestartContext(ctx context.Context, id, contextID string) (*execv
 
 // CloseContext ends a context's interpreter.
 func (n *Node) CloseContext(ctx context.Context, id, contextID string) error {
-	_, l, err := n.reach(ctx, id)
+	b, l, err := n.enter(ctx, id)
 	if err != nil {
 		return err
 	}
+	defer l.leave()
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	if err := frame.Call(ctx, l.session, agentrpc.CloseContext, &agentv1.ContextRequest{ContextId: contextID}, &agentv1.Empty{}); err != nil {
-		return agentFault("closing context "+clip(contextID), err)
+		return b.orOver(agentFault("closing context "+clip(contextID), err))
 	}
 	l.contexts.remove(contextID)
 	return nil
@@ -546,6 +725,17 @@ func (n *Node) reach(ctx context.Context, id string) (*box, *link, error) {
 	return b, l, err
 }
 
+// enter is reach for a call that a pause is to wait for a little, until the link's leave.
+func (n *Node) enter(ctx context.Context, id string) (*box, *link, error) {
+	for {
+		b, l, err := n.reach(ctx, id)
+		if err != nil || l.enter() {
+			return b, l, err
+		}
+		// The pause has begun just now: its outcome is waited for.
+	}
+}
+
 // Execute starts an execution, or finds the one that has its id.
 func (n *Node) Execute(ctx context.Context, boxID string, spec *execv1.ExecutionSpec) (*spool.Log, error) {
 	if !validID(spec.GetExecutionId()) {
@@ -563,10 +753,11 @@ func (n *Node) begin(ctx context.Context, owner spool.Owner, first *agentv1.Exec
 	if log, ok := n.spool.Find(owner.ExecutionID); ok {
 		return same(log, owner)
 	}
-	b, l, err := n.reach(ctx, owner.BoxID)
+	b, l, err := n.enter(ctx, owner.BoxID)
 	if err != nil {
 		return nil, err
 	}
+	defer l.leave()
 	owner.SandboxID = b.snapshot.Load().GetSandboxId()
 	log, added := n.spool.Add(owner)
 	if !added {
@@ -579,7 +770,7 @@ func (n *Node) begin(ctx context.Context, owner spool.Owner, first *agentv1.Exec
 	}
 	e, err := openExecution(l, log, first, b.logger)
 	if err != nil {
-		err = agentFault("starting "+owner.ExecutionID, err)
+		err = b.orOver(agentFault("starting "+owner.ExecutionID, err))
 		return nil, errors.Join(err, n.spool.Discard(log, err))
 	}
 	b.pump(l, e)
@@ -639,15 +830,16 @@ func (n *Node) Interrupt(ctx context.Context, boxID, executionID string) error {
 	if log, ok := n.spool.Find(executionID); ok && log.Finished() != nil {
 		return nil
 	}
-	_, l, err := n.reach(ctx, boxID)
+	b, l, err := n.enter(ctx, boxID)
 	if err != nil {
 		return err
 	}
+	defer l.leave()
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	request := &agentv1.InterruptRequest{ExecutionId: executionID, GraceMs: uint32(interruptGrace.Milliseconds())}
 	if err := frame.Call(ctx, l.session, agentrpc.Interrupt, request, &agentv1.Empty{}); err != nil {
-		return agentFault("interrupting execution "+clip(executionID), err)
+		return b.orOver(agentFault("interrupting execution "+clip(executionID), err))
 	}
 	return nil
 }
@@ -698,6 +890,9 @@ func (n *Node) release(owner spool.Owner) {
 	}
 	b.linkMu.Lock()
 	e := b.executions[owner.ExecutionID]
+	if e == nil && b.link == nil {
+		b.forgotten[owner.ExecutionID] = true
+	}
 	b.linkMu.Unlock()
 	if e != nil {
 		e.release()

@@ -170,10 +170,11 @@ func (n *Node) WriteInput(ctx context.Context, boxID string, request *execv1.Wri
 	if log.Finished() != nil {
 		return nil, fault(FailedPrecondition, "process %s has ended", request.GetProcessId())
 	}
-	b, l, err := n.reach(ctx, boxID)
+	b, l, err := n.enter(ctx, boxID)
 	if err != nil {
 		return nil, err
 	}
+	defer l.leave()
 	early, cancel := early(ctx)
 	defer cancel()
 	if deadline, ok := early.Deadline(); ok && request.GetWaitMs() == 0 {

@@ -13,6 +13,7 @@ import (
 
 	"atoll/node/gen/enginev1"
 	"atoll/node/internal/image"
+	"atoll/node/internal/snapshot"
 )
 
 const (
@@ -23,12 +24,19 @@ const (
 // record is what a restarted engine must know of a box. It is written before
 // the step it announces. It is not synced to the disk: it has to outlive a killed
 // engine, not a machine without power, whose boxes are gone anyway.
+//
+// What is paused outlives the machine's end as well: those records are synced.
 type record struct {
 	box      *enginev1.Box
 	env      map[string]string
 	hostname string
 	image    image.Image
-	process  process
+	// container is the one that the box lives in; without an id where there is none.
+	container containerRecord
+	// frozen says that the container may stand still because a snapshot was being made of it.
+	frozen bool
+	// owner is set in the folder of a container that belongs to another box; then nothing else is.
+	owner string
 }
 
 // process is the one whose end is the box's end.
@@ -39,26 +47,54 @@ type process struct {
 }
 
 type recordFile struct {
-	Box       json.RawMessage   `json:"box"`
-	Env       map[string]string `json:"env"`
-	Hostname  string            `json:"hostname"`
-	ImagePath string            `json:"image_path"`
-	ImageJSON string            `json:"image_metadata"`
-	Process   process           `json:"process"`
+	Box       json.RawMessage   `json:"box,omitempty"`
+	Env       map[string]string `json:"env,omitempty"`
+	Hostname  string            `json:"hostname,omitempty"`
+	ImagePath string            `json:"image_path,omitempty"`
+	ImageJSON string            `json:"image_metadata,omitempty"`
+	// Process stands for Container in the records of earlier engines.
+	Process   *process         `json:"process,omitempty"`
+	Container *containerRecord `json:"container,omitempty"`
+	Frozen    bool             `json:"frozen,omitempty"`
+	Owner     string           `json:"owner,omitempty"`
+}
+
+func (r *record) encode() ([]byte, error) {
+	if r.owner != "" {
+		return json.Marshal(recordFile{Owner: r.owner})
+	}
+	box, err := protojson.Marshal(r.box)
+	if err != nil {
+		return nil, fmt.Errorf("box record: %w", err)
+	}
+	text, err := json.Marshal(recordFile{
+		Box: box, Env: r.env, Hostname: r.hostname, ImagePath: r.image.Path, ImageJSON: r.image.JSON,
+		Container: &r.container, Frozen: r.frozen,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("box record: %w", err)
+	}
+	return text, nil
 }
 
 func (r *record) write(dir string) error {
-	box, err := protojson.Marshal(r.box)
+	text, err := r.encode()
 	if err != nil {
-		return fmt.Errorf("box record: %w", err)
-	}
-	text, err := json.Marshal(recordFile{
-		Box: box, Env: r.env, Hostname: r.hostname, ImagePath: r.image.Path, ImageJSON: r.image.JSON, Process: r.process,
-	})
-	if err != nil {
-		return fmt.Errorf("box record: %w", err)
+		return err
 	}
 	return replaceFile(filepath.Join(dir, recordName), text)
+}
+
+func (r *record) writeSynced(dir string) error {
+	text, err := r.encode()
+	if err != nil {
+		return err
+	}
+	if err := snapshot.WriteSynced(filepath.Join(dir, recordName), text); err != nil {
+		return err
+	}
+	// The folder itself may be as new as the record.
+	return snapshot.SyncDir(filepath.Dir(dir))
 }
 
 func readRecord(dir string) (*record, error) {
@@ -70,9 +106,20 @@ func readRecord(dir string) (*record, error) {
 	if err := json.Unmarshal(text, &f); err != nil {
 		return nil, fmt.Errorf("box record: %w", err)
 	}
-	r := &record{box: &enginev1.Box{}, env: f.Env, hostname: f.Hostname, process: f.Process}
+	if f.Owner != "" {
+		return &record{owner: f.Owner}, nil
+	}
+	r := &record{box: &enginev1.Box{}, env: f.Env, hostname: f.Hostname, frozen: f.Frozen}
 	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(f.Box, r.box); err != nil {
 		return nil, fmt.Errorf("box record: %w", err)
+	}
+	switch {
+	case f.Container != nil:
+		r.container = *f.Container
+	case f.Process != nil:
+		r.container = containerRecord{
+			ID: r.box.GetBoxId(), Process: *f.Process, Build: r.box.GetRuntimeVersion(), Shape: shapeOf(r.box.GetLimits()),
+		}
 	}
 	r.image.Path, r.image.JSON = f.ImagePath, f.ImageJSON
 	if err := json.Unmarshal([]byte(f.ImageJSON), &r.image.Metadata); err != nil {
@@ -85,7 +132,7 @@ func readRecord(dir string) (*record, error) {
 func replaceFile(path string, content []byte) error {
 	temporary := path + ".new"
 	if err := os.WriteFile(temporary, content, 0o600); err != nil {
-		return err
+		return errors.Join(err, os.Remove(temporary))
 	}
 	return os.Rename(temporary, path)
 }

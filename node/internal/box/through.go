@@ -31,10 +31,11 @@ const (
 )
 
 func (n *Node) call(ctx context.Context, boxID, method string, request, reply proto.Message) error {
-	b, l, err := n.reach(ctx, boxID)
+	b, l, err := n.enter(ctx, boxID)
 	if err != nil {
 		return err
 	}
+	defer l.leave()
 	ctx, cancel := withLimit(ctx)
 	defer cancel()
 	return b.orOver(answered(frame.Call(ctx, l.session, method, request, reply)))
@@ -103,9 +104,15 @@ func (n *Node) WatchFiles(ctx context.Context, boxID string, request *filev1.Wat
 
 // passMany calls the agent and passes on what it sends, at the pace of who takes it.
 func (n *Node) passMany(ctx context.Context, boxID, method string, request proto.Message, send func(raw []byte) error) error {
-	b, l, err := n.reach(ctx, boxID)
+	b, l, err := n.enter(ctx, boxID)
 	if err != nil {
 		return err
+	}
+	if method == agentrpc.WatchFiles {
+		// It may last for ever: a pause doesn't wait for it.
+		l.leave()
+	} else {
+		defer l.leave()
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -257,9 +264,14 @@ func pieces(data []byte, wrap func([]byte) proto.Message) ([]proto.Message, erro
 // has gone. split checks a caller's message and cuts it for the agent; ended yields what is to be said when the caller has no more.
 func passBoth[M proto.Message](ctx context.Context, n *Node, boxID, method string, open M, next func() (M, error),
 	split func(M) ([]proto.Message, error), ended func() (proto.Message, error), send func(raw []byte) error) error {
-	b, l, err := n.reach(ctx, boxID)
+	b, l, err := n.enter(ctx, boxID)
 	if err != nil {
 		return err
+	}
+	if method == agentrpc.Tunnel {
+		l.leave()
+	} else {
+		defer l.leave()
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

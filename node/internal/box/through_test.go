@@ -274,7 +274,7 @@ func TestTransfersUnderWayFailCleanlyWhenTheConnectionOrTheBoxGoes(t *testing.T)
 		kind FaultKind
 	}{
 		{"connection", func() { b.currentLink().session.Close() }, Unavailable},
-		{"box", func() { _ = unix.Kill(int(b.pid.Load()), unix.SIGKILL) }, FailedPrecondition},
+		{"box", func() { _ = unix.Kill(int(b.container.Load().pid.Load()), unix.SIGKILL) }, FailedPrecondition},
 	} {
 		var group sync.WaitGroup
 		check := func(call func(ctx context.Context) error) {
@@ -444,7 +444,7 @@ func TestUsageCountsEveryLiveBox(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.Kill(int(b.pid.Load()), unix.SIGKILL); err != nil {
+	if err := unix.Kill(int(b.container.Load().pid.Load()), unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	r.await(dead, enginev1.BoxState_BOX_STATE_ENDED)

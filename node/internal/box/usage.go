@@ -30,11 +30,15 @@ func (b *box) usage(now time.Time) *enginev1.BoxUsage {
 	default:
 		return nil
 	}
-	used, err := b.node.cgroups.Open(b.id).Usage()
+	c := b.container.Load()
+	if c == nil {
+		return nil
+	}
+	used, err := c.group.Usage()
 	if err != nil {
 		return nil
 	}
-	disk, err := b.node.driver.DiskUsed(b.dir, int(b.pid.Load()))
+	disk, err := b.node.driver.DiskUsed(c.dir, int(c.pid.Load()))
 	if err != nil {
 		return nil
 	}

@@ -24,7 +24,7 @@ func NewServer(claims *Claims) *grpc.Server {
 		grpc.InitialConnWindowSize(connectionWindow),
 		grpc.ReadBufferSize(connectionBuffer),
 		grpc.WriteBufferSize(connectionBuffer),
-		grpc.UnaryInterceptor(claims.Unary),
-		grpc.StreamInterceptor(claims.Stream),
+		grpc.ChainUnaryInterceptor(claims.Unary, tellPaused),
+		grpc.ChainStreamInterceptor(claims.Stream, tellPausedStream),
 	)
 }

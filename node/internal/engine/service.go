@@ -21,8 +21,8 @@ import (
 
 // Service answers the engine's calls.
 type Service struct {
-	// For the calls of snapshots, until this engine has them.
-	enginev1.UnimplementedEngineServer
+	enginev1.UnsafeEngineServer
+
 	Node   *box.Node
 	Images *image.Store
 	Claims *Claims
@@ -34,6 +34,10 @@ type Service struct {
 	DataDir        string
 	StartedAt      time.Time
 	Warnings       []string
+	// SnapshotKey is what this installation signs its snapshots with.
+	SnapshotKey string
+	// RuntimeVersions are the builds that the node can restore, the current one first.
+	RuntimeVersions func() []string
 }
 
 // toStatus maps our faults to gRPC's codes.
@@ -43,6 +47,9 @@ func toStatus(err error) error {
 	}
 	var f *box.Fault
 	if errors.As(err, &f) {
+		if f.Kind == box.Paused {
+			return &pausedError{status.New(codes.FailedPrecondition, err.Error())}
+		}
 		return status.Error(codeOf(f.Kind), err.Error())
 	}
 	var refusal *box.Refusal
@@ -71,7 +78,7 @@ func codeOf(kind box.FaultKind) codes.Code {
 		return codes.AlreadyExists
 	case box.Invalid:
 		return codes.InvalidArgument
-	case box.FailedPrecondition:
+	case box.FailedPrecondition, box.Paused:
 		return codes.FailedPrecondition
 	case box.Exhausted:
 		return codes.ResourceExhausted
@@ -95,7 +102,7 @@ func (s *Service) GetInfo(context.Context, *enginev1.GetInfoRequest) (*enginev1.
 		MemoryTotalBytes: space.MemoryTotal, MemoryAvailableBytes: space.MemoryAvailable,
 		DiskTotalBytes: space.DiskTotal, DiskAvailableBytes: space.DiskAvailable,
 		Cpus: uint32(runtime.NumCPU()), Boxes: uint32(len(s.Node.List())), StartedAtUnixMs: s.StartedAt.UnixMilli(),
-		ClaimedEpoch: s.Claims.Current(), Warnings: append(append([]string{}, s.Warnings...), problems...),
+		ClaimedEpoch: s.Claims.Current(), SnapshotKey: s.SnapshotKey, RuntimeVersions: s.RuntimeVersions(), Warnings: append(append([]string{}, s.Warnings...), problems...),
 	}, nil
 }
 

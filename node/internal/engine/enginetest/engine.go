@@ -434,3 +434,44 @@ func (s *Sandbox) Delete(ctx context.Context) {
 		s.e.t.Fatal(err)
 	}
 }
+
+// Pause pauses the box.
+func (s *Sandbox) Pause(ctx context.Context) *enginev1.Box {
+	s.e.t.Helper()
+	b, err := s.e.PauseBox(ctx, &enginev1.PauseBoxRequest{BoxId: s.Box, SnapshotId: NewID("snap")})
+	if err != nil {
+		s.e.t.Fatal(err)
+	}
+	return b
+}
+
+// Resume goes on with the box.
+func (s *Sandbox) Resume(ctx context.Context) *enginev1.Box {
+	s.e.t.Helper()
+	b, err := s.e.ResumeBox(ctx, &enginev1.ResumeBoxRequest{BoxId: s.Box})
+	if err != nil {
+		s.e.t.Fatal(err)
+	}
+	return b
+}
+
+// Snapshot makes a snapshot of the box.
+func (s *Sandbox) Snapshot(ctx context.Context, kind enginev1.SnapshotKind) *enginev1.Snapshot {
+	s.e.t.Helper()
+	made, err := s.e.CreateSnapshot(ctx, &enginev1.CreateSnapshotRequest{BoxId: s.Box, SnapshotId: NewID("snap"), Kind: kind})
+	if err != nil {
+		s.e.t.Fatal(err)
+	}
+	return made
+}
+
+// Restore makes a box from a snapshot, assigned to a sandbox of its own. Its context is the one that the snapshot's box had.
+func (e *Engine) Restore(ctx context.Context, request *enginev1.RestoreBoxRequest, contextID string) *Sandbox {
+	e.t.Helper()
+	request.BoxId = NewID("box")
+	request.Assignment = &enginev1.AssignBoxRequest{BoxId: request.GetBoxId(), SandboxId: NewID("sb-exec"), Hostname: "restored"}
+	if _, err := e.RestoreBox(ctx, request); err != nil {
+		e.t.Fatal(err)
+	}
+	return &Sandbox{e: e, Box: request.GetBoxId(), Context: contextID}
+}
