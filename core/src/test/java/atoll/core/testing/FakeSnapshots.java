@@ -63,6 +63,8 @@ public final class FakeSnapshots {
     private int mostRestoresAtOnce;
     private int preparedUsed;
     private int transfers;
+    private long exported;
+    private long imported;
 
     /** What there is of one. */
     @SuppressWarnings("ArrayRecordComponent") // Nobody compares them.
@@ -167,6 +169,20 @@ public final class FakeSnapshots {
         }
     }
 
+    /** Bytes that exports have given out so far. */
+    public long exported() {
+        synchronized (node.lock) {
+            return exported;
+        }
+    }
+
+    /** Bytes that imports have taken so far. */
+    public long imported() {
+        synchronized (node.lock) {
+            return imported;
+        }
+    }
+
     String key() {
         return key;
     }
@@ -225,10 +241,11 @@ public final class FakeSnapshots {
             restoresNow++;
             mostRestoresAtOnce = Math.max(mostRestoresAtOnce, restoresNow);
         }
+        Box done;
         try {
             steps.reach(FakeCall.RESTORE_BOX, FakeCall.Step.MIDWAY);
             synchronized (node.lock) {
-                restored(id, from, request);
+                done = restored(id, from, request);
             }
         } finally {
             synchronized (node.lock) {
@@ -237,7 +254,7 @@ public final class FakeSnapshots {
                 node.lock.notifyAll();
             }
         }
-        return answer(FakeCall.RESTORE_BOX, id, mine);
+        return answer(FakeCall.RESTORE_BOX, done, mine);
     }
 
     private Kept source(RestoreBox request) {
@@ -251,7 +268,7 @@ public final class FakeSnapshots {
         return usable(pauseOf(paused));
     }
 
-    private void restored(BoxId id, Kept from, RestoreBox request) {
+    private Box restored(BoxId id, Kept from, RestoreBox request) {
         Limits wanted = request.limits().orElse(from.limits);
         Limits limits = new Limits(
                 wanted.memoryBytes(),
@@ -269,6 +286,7 @@ public final class FakeSnapshots {
         node.boxes.put(id, box);
         restored++;
         node.changed(box);
+        return box.seen();
     }
 
     Box pauseBox(BoxId id, SnapshotId snapshot) {
@@ -285,6 +303,7 @@ public final class FakeSnapshots {
             box.pausedIn = Optional.of(snapshot);
             become(box, BoxState.PAUSING);
         }
+        Box done;
         midway(FakeCall.PAUSE_BOX, box, BoxState.PAUSING, BoxState.READY);
         synchronized (node.lock) {
             stillThere(box, BoxState.PAUSING);
@@ -292,8 +311,9 @@ public final class FakeSnapshots {
             pauses.put(id, image);
             box.pauseBytes = OptionalLong.of(image.bytes);
             become(box, BoxState.PAUSED);
+            done = box.seen();
         }
-        return answer(FakeCall.PAUSE_BOX, id, mine);
+        return answer(FakeCall.PAUSE_BOX, done, mine);
     }
 
     Box resumeBox(BoxId id, Optional<BoxId> prepared, BoxAssignment assignment) {
@@ -311,6 +331,7 @@ public final class FakeSnapshots {
             checkSandbox(box, assignment);
             become(box, BoxState.RESUMING);
         }
+        Box done;
         midway(FakeCall.RESUME_BOX, box, BoxState.RESUMING, BoxState.PAUSED);
         synchronized (node.lock) {
             stillThere(box, BoxState.RESUMING);
@@ -320,8 +341,9 @@ public final class FakeSnapshots {
             box.pauseBytes = OptionalLong.empty();
             pauses.remove(id);
             become(box, BoxState.READY);
+            done = box.seen();
         }
-        return answer(FakeCall.RESUME_BOX, id, mine);
+        return answer(FakeCall.RESUME_BOX, done, mine);
     }
 
     private static void checkSandbox(FakeNode.FakeBox box, BoxAssignment assignment) {
@@ -347,6 +369,7 @@ public final class FakeSnapshots {
             checkSandbox(box, assignment);
             become(box, BoxState.RESUMING);
         }
+        Box done;
         midway(FakeCall.ROLLBACK_BOX, box, BoxState.RESUMING, BoxState.READY);
         synchronized (node.lock) {
             stillThere(box, BoxState.RESUMING);
@@ -356,8 +379,9 @@ public final class FakeSnapshots {
             box.assign(assignment);
             box.restoredFrom = Optional.of(snapshot);
             become(box, BoxState.READY);
+            done = box.seen();
         }
-        return answer(FakeCall.ROLLBACK_BOX, id, mine);
+        return answer(FakeCall.ROLLBACK_BOX, done, mine);
     }
 
     void setDeadline(BoxId id, Optional<Instant> deadline) {
@@ -459,11 +483,11 @@ public final class FakeSnapshots {
         }
     }
 
-    private Box answer(FakeCall call, BoxId id, int mine) {
+    private Box answer(FakeCall call, Box done, int mine) {
         steps.reach(call, FakeCall.Step.AFTER);
         synchronized (node.lock) {
             checkConnection(mine);
-            return node.known(id).seen();
+            return done;
         }
     }
 
@@ -721,6 +745,9 @@ public final class FakeSnapshots {
                 into[from + i] = belongsAt(at + i);
             }
             at += count;
+            synchronized (node.lock) {
+                exported += count;
+            }
             return count;
         }
     }
@@ -782,6 +809,9 @@ public final class FakeSnapshots {
                     }
                 }
                 at += count;
+                synchronized (node.lock) {
+                    imported += count;
+                }
                 count = in.read(buffer);
             }
             if (at != read.bytes) {

@@ -53,7 +53,6 @@ import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.time.Instant;
-import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
@@ -62,79 +61,10 @@ import java.util.OptionalInt;
 import java.util.OptionalLong;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
-import org.assertj.core.api.ThrowableAssert.ThrowingCallable;
-import org.junit.jupiter.api.AfterEach;
-import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 
 /** What core relies on in every {@link Node}. Those who implement it run this over a {@link FakeNode}, in memory or across a wire. */
-public abstract class NodeContract {
-    protected final FakeNode fake = new FakeNode();
-    private Node node = fake;
-
-    /** The node under test; what it does happens in {@code fake}. */
-    protected abstract Node node(FakeNode behind);
-
-    @BeforeEach
-    void claimed() {
-        node = node(fake);
-        node.claim(1);
-    }
-
-    @AfterEach
-    void closed() {
-        node.close();
-    }
-
-    private final ContextId context = ContextId.random();
-
-    private BoxId box() {
-        BoxId id = BoxId.random();
-        BoxSpec spec = new BoxSpec(
-                node.images().get(1).digest(),
-                Limits.DEFAULT,
-                List.of(ContextSpec.of(context, Language.PYTHON)),
-                Map.of("atoll.pool", "python@1"));
-        assertThat(node.createBox(id, spec).state()).isEqualTo(BoxState.READY);
-        return id;
-    }
-
-    private ExecutionSpec code(String code) {
-        return new ExecutionSpec(ExecutionId.random(), context, code, Duration.ofSeconds(30), Map.of("X", "1"));
-    }
-
-    private static List<NodeEvent> all(NodeStream<NodeEvent> stream) throws InterruptedException {
-        List<NodeEvent> events = new ArrayList<>();
-        try (stream) {
-            Optional<NodeEvent> event = stream.next();
-            while (event.isPresent()) {
-                events.add(event.get());
-                event = stream.next();
-            }
-        }
-        return events;
-    }
-
-    private static String text(List<NodeEvent> events, StandardStream stream) {
-        StringBuilder text = new StringBuilder();
-        for (NodeEvent event : events) {
-            if (event instanceof NodeEvent.Output output && output.stream() == stream) {
-                text.append(StandardCharsets.UTF_8.decode(output.data().duplicate()));
-            }
-        }
-        return text.toString();
-    }
-
-    private static NodeEvent.Finish finish(List<NodeEvent> events) {
-        return ((NodeEvent.Finished) events.getLast()).finish();
-    }
-
-    private static void assertFails(ErrorCode code, ThrowingCallable call) {
-        assertThatThrownBy(call)
-                .isInstanceOfSatisfying(
-                        AtollException.class, e -> assertThat(e.code()).isEqualTo(code));
-    }
-
+public abstract class NodeContract extends NodeFixture {
     @Test
     void a_node_says_what_it_is() {
         assertThat(node.info().instance()).isEqualTo("fake");

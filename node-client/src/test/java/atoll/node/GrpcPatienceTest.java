@@ -1,0 +1,27 @@
+package atoll.node;
+
+import atoll.core.node.Node;
+import atoll.core.testing.FakeNode;
+import atoll.core.testing.PatientNodeContract;
+import java.nio.file.Path;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.io.TempDir;
+
+/** Patience with a node that is across a real Unix socket. */
+class GrpcPatienceTest extends PatientNodeContract {
+    @TempDir
+    @SuppressWarnings("NullAway.Init") // JUnit sets it before anything else runs.
+    private Path folder;
+
+    private final Engines engines = new Engines();
+
+    @Override
+    protected Node node(FakeNode behind) {
+        return engines.node(behind, folder);
+    }
+
+    @AfterEach
+    void stop() throws InterruptedException {
+        engines.stop();
+    }
+}
