@@ -98,6 +98,26 @@ doctor_build() {
   else note runsc "not built yet (./atoll up builds it)"; fi
 }
 
+# What sandboxes on disk and the builds that they need take; root's folders, so root only.
+doctor_kept() {
+  [[ $EUID -eq 0 ]] || return 0
+  local snapshots size count
+  snapshots=$data/snapshots
+  if [[ -d $snapshots ]]; then
+    size=$(disk_use "$snapshots")
+    count=$(find "$snapshots" -mindepth 1 -maxdepth 1 -type d -name 'snap-*' ! -name '*.partial' | wc -l)
+    good snapshots "$count take $size MiB (paused sandboxes too; ./atoll snapshot ls, ./atoll ls --state paused)"
+  fi
+  if [[ -d $data/runtimes ]]; then
+    size=$(disk_use "$data/runtimes")
+    count=$(find "$data/runtimes" -mindepth 1 -maxdepth 1 -type d ! -name agents | wc -l)
+    good builds "$count of gVisor are kept for sandboxes and snapshots, $size MiB"
+  fi
+}
+
+# Of a folder, in MiB. What vanishes meanwhile is no failure.
+disk_use() { du -sm "$1" 2>/dev/null | cut -f1 || true; }
+
 doctor_installation() {
   local name pid
   if ! find_installation 2>/dev/null; then
@@ -111,4 +131,5 @@ doctor_installation() {
   if pid_of server >/dev/null; then
     if healthy; then good health "$(server_url)/healthz answers"; else bad health "$(server_url)/healthz does not answer: see $data/log/server.log"; fi
   fi
+  doctor_kept
 }

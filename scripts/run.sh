@@ -21,6 +21,8 @@ up() {
   say "Atoll is ready at $(server_url) after $((SECONDS - begin)) s."
   say "  key and URL for your shell:  eval \"\$($(launcher_words) env)\""
   say "  run code:                    $(launcher_words) exec 'print(6*7)' -l python"
+  say "  one that stays:              $(launcher_words) create --name work --template python"
+  say "    list, to disk, copy, keep: $(launcher_words) ls, pause work, fork work, snapshot create work        (used again, it resumes)"
   say "  stop, sandboxes go on:       $(launcher_words) down        (end everything: down --all)"
   if [[ $foreground == yes ]]; then stay; fi
 }
@@ -297,6 +299,8 @@ environment() {
 ask_server() {
   local cli help=no
   case ${2:-} in --help | -h) help=yes ;; esac
+  # Commands of two words.
+  case $1/${3:-} in snapshot/--help | snapshot/-h) help=yes ;; esac
   if [[ $help == no && (-z ${ATOLL_URL:-} || -z ${ATOLL_API_KEY:-}) ]]; then
     require_running
     [[ -r $data/secret/api-key ]] || fail "the key in $data/secret/api-key cannot be read (remedy: sudo ./atoll $1 …, or set ATOLL_URL and ATOLL_API_KEY)"

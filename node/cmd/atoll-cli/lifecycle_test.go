@@ -262,10 +262,10 @@ func TestRollbackTakesTheSnapshotByName(t *testing.T) {
 	f := newFake(t)
 	f.mux.HandleFunc("GET /v1/snapshots", func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Get("name") == "twice" {
-			io.WriteString(w, `{"items":[{"snapshot_id":"snap-1"},{"snapshot_id":"snap-2"}],"next":null}`)
+			io.WriteString(w, `{"items":[{"snapshot_id":"snap-1","state":"lost"},{"snapshot_id":"snap-2","state":"lost"}],"next":null}`)
 			return
 		}
-		io.WriteString(w, `{"items":[{"snapshot_id":"snap-1"}],"next":null}`)
+		io.WriteString(w, `{"items":[{"snapshot_id":"snap-0","state":"lost"},{"snapshot_id":"snap-1","state":"ready"}],"next":null}`)
 	})
 	asked := f.took("POST "+at(":rollback"), `{"sandbox_id":"sb-exec-1","state":"running"}`)
 	status, stdout, _, err := cli(t, "", "rollback", box, "before")
@@ -337,7 +337,7 @@ func TestExportedSnapshotIsThereInWholeOrNotAtAllAndGoesInAgain(t *testing.T) {
 		data, _ := io.ReadAll(r.Body)
 		got = append(got, fmt.Sprint(string(data) == whole, " ", r.ContentLength, " ", r.URL.RawQuery))
 		w.WriteHeader(201)
-		io.WriteString(w, `{"snapshot_id":"snap-2","kind":"files","size_bytes":800000,"stopped_ms":null}`)
+		io.WriteString(w, `{"snapshot_id":"snap-2","kind":"files","size_bytes":800000,"stopped_ms":0}`)
 	})
 	for _, arguments := range [][]string{{"snapshot", "import", file, "--name", "copy"}, {"snapshot", "import", "-"}} {
 		if status, stdout, _, err := cli(t, whole, arguments...); err != nil || status != 0 || stdout != "snap-2\n" {

@@ -26,7 +26,7 @@ type snapshot struct {
 	State     string            `json:"state"`
 	CreatedAt time.Time         `json:"created_at"`
 	ExpiresAt *time.Time        `json:"expires_at"`
-	StoppedMS *float64          `json:"stopped_ms"`
+	StoppedMS float64           `json:"stopped_ms"`
 }
 
 const snapshotPrefix = "snap-"
@@ -35,16 +35,23 @@ func snapshotPath(id string, rest ...string) string {
 	return "/v1/snapshots/" + url.PathEscape(id) + strings.Join(rest, "")
 }
 
-// snapshotID finds the snapshot that a word means: by its id, or by its name where only one has it.
+// snapshotID finds the snapshot that a word means: by its id, or by its name. Those that are lost may share theirs with others.
 func (s *server) snapshotID(ctx context.Context, word string) (string, error) {
 	if strings.HasPrefix(word, snapshotPrefix) {
 		return word, nil
 	}
-	var found []string
+	var found, lost []string
 	err := list(ctx, s, "/v1/snapshots", url.Values{"name": {word}}, cursorParameter, func(one snapshot) error {
-		found = append(found, one.ID)
+		if one.State == "lost" {
+			lost = append(lost, one.ID)
+		} else {
+			found = append(found, one.ID)
+		}
 		return nil
 	})
+	if len(found) == 0 {
+		found = lost
+	}
 	switch {
 	case err != nil:
 		return "", err
@@ -104,8 +111,8 @@ func printSnapshot(t terminal, asJSON bool, item json.RawMessage) error {
 		return err
 	}
 	line := fmt.Sprintf("%s snapshot, %s", one.Kind, size(one.Size))
-	if one.StoppedMS != nil {
-		line += fmt.Sprintf("; the sandbox stood still for %.0f ms", *one.StoppedMS)
+	if one.StoppedMS > 0 {
+		line += fmt.Sprintf("; the sandbox stood still for %.0f ms", one.StoppedMS)
 	}
 	fmt.Fprintln(t.stderr, line)
 	return nil

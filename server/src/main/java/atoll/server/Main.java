@@ -14,7 +14,7 @@ public final class Main {
 
     public static void main(String[] arguments) throws InterruptedException {
         if (List.of(arguments).contains("--help")) {
-            System.out.print(ServerOptions.USAGE);
+            System.out.print(ServerOptions.usage());
             return;
         }
         LogFormat.install();

@@ -1,5 +1,6 @@
 package atoll.server;
 
+import atoll.core.Settings;
 import java.io.IOException;
 import java.io.Reader;
 import java.nio.charset.StandardCharsets;
@@ -35,7 +36,7 @@ record ServerOptions(
     private static final List<String> NAMES =
             List.of("host", "port", "data", "engine-socket", "access-log", "allowed-origins", "max-body-bytes");
 
-    static final String USAGE = """
+    private static final String OPTIONS = """
             usage: atoll-server --data DIR [options]
 
               --data DIR             everything that the server keeps
@@ -50,6 +51,11 @@ record ServerOptions(
 
             Each option may also come from the environment: ATOLL_PORT for --port, and so on.
             """;
+
+    /** What there is to set, for people. */
+    static String usage() {
+        return OPTIONS + "\nSettings:\n\n  " + String.join("\n  ", Settings.names()) + "\n";
+    }
 
     static ServerOptions read(List<String> arguments, Map<String, String> environment) throws IOException {
         Map<String, String> flags = flags(arguments);

@@ -3,6 +3,7 @@ package atoll.server;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
+import atoll.core.Settings;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -25,6 +26,11 @@ class ServerOptionsTest {
         assertThat(options.allowedOrigins()).isEmpty();
         assertThat(options.maxBodyBytes()).isEqualTo(40 << 20);
         assertThat(options.settings()).isEmpty();
+    }
+
+    @Test
+    void the_help_names_every_setting() {
+        assertThat(ServerOptions.usage()).contains(Settings.names()).contains("--engine-socket");
     }
 
     @Test
