@@ -1295,23 +1295,28 @@ class ImportHook:
 
 
 def configure(message):
-    problem = None
-    for name, value in (message.get("env") or {}).items():
+    fields = ',"id":%s' % _quote(message["id"]) if message.get("id") else ""
+    env, unset = message.get("env") or {}, message.get("unset") or ()
+    for name, value in env.items():
         os.environ[name] = value
-    for name in message.get("unset") or ():
+    for name in unset:
         os.environ.pop(name, None)
-    if "TZ" in (message.get("env") or ()) or "TZ" in (message.get("unset") or ()):
+    if "TZ" in env or "TZ" in unset:
         import time
 
         time.tzset()
+    if "HOSTNAME" in env and hasattr(sys.modules.get("platform"), "_uname_cache"):
+        sys.modules["platform"]._uname_cache = None
     if message.get("seed"):
-        reseed(bytes.fromhex(message["seed"]))
+        unseeded = reseed(bytes.fromhex(message["seed"]))
+        if unseeded:
+            fields += ',"unseeded":%s' % _quote("; ".join(unseeded))
     if message.get("cwd"):
         try:
             os.chdir(message["cwd"])
         except OSError as error:
-            problem = '"error":{"name":%s,"message":%s}' % (_quote(type(error).__name__), _quote(str(error)))
-    send('{"event":"configured"%s}' % ("," + problem if problem else ""))
+            fields += ',"error":{"name":%s,"message":%s}' % (_quote(type(error).__name__), _quote(str(error)))
+    send('{"event":"configured"%s}' % fields)
 
 
 def set_environment(env):
@@ -1330,23 +1335,73 @@ def restore_environment(before):
 
 
 def reseed(seed):
-    """After a restore every clone would go on with the same random numbers. What is imported later seeds itself from the system."""
-    modules = sys.modules
-    number = int.from_bytes(seed, "big")
-    if "random" in modules:
-        modules["random"].seed(number)
-    if "tempfile" in modules:
-        modules["tempfile"]._name_sequence = None
-    if "numpy" in modules and "numpy.random" in modules:
-        # Not the same words as above: both use the same generator and would give the same numbers.
-        words = [int.from_bytes(seed[i:i + 4], "little") ^ 0x5EED for i in range(0, len(seed), 4)]
-        modules["numpy"].random.seed(words)
-    if "torch" in modules and hasattr(modules["torch"], "manual_seed"):
-        modules["torch"].manual_seed(number & (1 << 63) - 1)
-    for name in ("ssl", "_ssl"):
-        if hasattr(modules.get(name), "RAND_add"):
-            modules[name].RAND_add(seed, float(len(seed)))
-            break
+    """Seeds anew what lives in memory, or every clone of this process would go on with the same numbers; returns what could not be.
+
+    What is imported later seeds itself from the system, as do uuid4, secrets, os.urandom and every generator made later. Left alone is
+    what the user's own code has made or copied: instances of random.Random and numpy.random.Generator, states that were saved.
+    """
+    failed = []
+    for name, reseed_one in RESEEDED.items():
+        module = sys.modules.get(name)
+        if module is None:
+            continue
+        try:
+            # Each from a number of its own: two generators of one kind would give the same numbers.
+            reseed_one(module, bytes(a ^ b for a, b in zip(seed, name.encode().ljust(len(seed), b"."))))
+        except BaseException as error:
+            failed.append("%s: %s: %s" % (name, type(error).__name__, error))
+    return failed
+
+
+def _reseed_random(random, seed):
+    # Not by random.seed, which the user's code may have replaced.
+    import _random
+
+    generator = getattr(random, "_inst", None)
+    if isinstance(generator, _random.Random):
+        _random.Random.seed(generator, int.from_bytes(seed, "big"))
+        generator.gauss_next = None
+
+
+def _reseed_tempfile(tempfile, seed):
+    tempfile._name_sequence = None
+
+
+def _reseed_uuid(uuid, seed):
+    node = getattr(uuid, "_node", None)
+    if isinstance(node, int) and node >> 40 & 1:  # made up, for want of a network card
+        uuid._node = None
+
+
+def _reseed_numpy(random, seed):
+    generator = getattr(getattr(random, "mtrand", None), "_rand", None)
+    if generator is None:  # a module of the user's of that name, or one whose import has failed
+        return
+    words = [int.from_bytes(seed[i:i + 4], "little") for i in range(0, len(seed), 4)]
+    try:
+        generator.seed(words)
+    except TypeError:  # set_bit_generator has put another kind in place of the usual one
+        random.set_bit_generator(type(random.get_bit_generator())(words))
+
+
+def _reseed_torch(torch, seed):
+    if hasattr(torch, "manual_seed"):
+        torch.manual_seed(int.from_bytes(seed, "big") & (1 << 63) - 1)
+
+
+def _reseed_ssl(ssl, seed):
+    if hasattr(ssl, "RAND_add"):
+        ssl.RAND_add(seed, float(len(seed)))
+
+
+RESEEDED = {
+    "random": _reseed_random,
+    "tempfile": _reseed_tempfile,
+    "uuid": _reseed_uuid,
+    "numpy.random": _reseed_numpy,
+    "torch": _reseed_torch,
+    "_ssl": _reseed_ssl,
+}
 
 
 def install():

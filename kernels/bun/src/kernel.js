@@ -469,20 +469,20 @@ function install() {
 
 // ---- the protocol
 
-function configure({ env, unset, cwd, seed }) {
+function configure({ id, env, unset, cwd, seed }) {
   if (env) for (const name of Object.keys(env)) proc.env[name] = env[name];
   if (unset) for (const name of unset) delete proc.env[name];
+  reseed(seed);
+  const configured = { event: "configured" };
+  if (id) configured.id = id;
   if (cwd) {
     try {
       proc.chdir(cwd);
     } catch (error) {
-      send({ event: "configured", error: `cwd: ${cwd}: ${error.message}` });
-      reseed(seed);
-      return;
+      configured.error = `cwd: ${cwd}: ${error.message}`;
     }
   }
-  reseed(seed);
-  send({ event: "configured" });
+  send(configured);
 }
 
 function perform(command) {

@@ -142,8 +142,9 @@ def test_configure_sets_environment_and_folder(kernel, tmp_path):
     execution = kernel.run("[process.env.FRESH, Bun.env.FRESH, process.env.GONE, require('path').basename(process.cwd())]")
     assert execution.text == "[ '1', '1', undefined, 'deeper' ]"
     assert kernel.run("require('child_process').execSync('echo $FRESH; pwd').toString().trim()").text == f"'1\\n{tmp_path}/deeper'"
-    kernel.send(op="configure", cwd="/no/such/folder")
-    assert "/no/such/folder" in kernel.next_event()["error"]
+    kernel.send(op="configure", id="identity-7", cwd="/no/such/folder")
+    refused = kernel.next_event()
+    assert "/no/such/folder" in refused["error"] and refused["id"] == "identity-7"
 
 
 def test_random_numbers_are_new_after_each_configure(kernel):

@@ -244,6 +244,43 @@ def test_the_same_seed_gives_the_same_numbers_and_another_gives_others(kernel):
     assert draws[0] == draws[1] != draws[2]
 
 
+def test_seeding_reaches_generators_whose_functions_were_replaced(kernel):
+    kernel.run("import random, numpy as np\nrandom.seed = lambda *a: None\nnp.random.seed = None\nrandom.gauss(0, 1)")
+    draws = set()
+    for seed in ("ab" * 32, "cd" * 32):
+        assert kernel.configure(seed=seed) == {"event": "configured"}
+        draws.add(kernel.run("(random.gauss(0, 1), np.random.rand())").value)
+    kernel.run("np.random.set_bit_generator(np.random.PCG64(7))")
+    for seed in ("ab" * 32, "cd" * 32):
+        assert kernel.configure(seed=seed) == {"event": "configured"}
+        draws.add(kernel.run("np.random.rand()").value)
+    assert len(draws) == 4
+
+
+def test_generators_of_the_user_are_left_alone(kernel):
+    kernel.run("import random, numpy as np\nmine, own = random.Random(7), np.random.default_rng(7)")
+    kernel.configure(seed="ab" * 32)
+    assert kernel.run("(mine.random(), own.random()) == (random.Random(7).random(), np.random.default_rng(7).random())").value == "True"
+
+
+def test_seeding_says_what_it_could_not_seed_and_seeds_the_rest(kernel):
+    kernel.run("import random, sys, types\ntorch = types.ModuleType('torch')\ndef manual_seed(n): raise KeyError('no')\ntorch.manual_seed = manual_seed\nsys.modules['torch'] = torch\nrandom.seed(1); old = random.random(); random.seed(1)")
+    answer = kernel.configure(id="identity-7", seed="ab" * 32)
+    assert answer["id"] == "identity-7" and "torch: KeyError" in answer["unseeded"]
+    assert kernel.run("random.random() != old").value == "True"
+
+
+def test_modules_of_the_user_by_the_names_of_others_do_no_harm(kernel, tmp_path):
+    (tmp_path / "random.py").write_text("seed = 5\n")
+    (tmp_path / "numpy").mkdir()
+    (tmp_path / "numpy" / "__init__.py").write_text("")
+    (tmp_path / "numpy" / "random.py").write_text("mtrand = None\n")
+    (tmp_path / "uuid.py").write_text("_node = 'mine'\n")
+    kernel.run("import random, numpy.random, uuid")
+    assert kernel.configure(seed="ab" * 32) == {"event": "configured"}
+    assert kernel.run("random.seed, uuid._node").value == "(5, 'mine')"
+
+
 def test_seeding_imports_nothing(kernel):
     kernel.configure(seed="00" * 32)
     assert kernel.run("import sys; [m for m in ('random', 'numpy', 'ssl', 'json', 'asyncio', 'inspect') if m in sys.modules]").value == "[]"

@@ -6,12 +6,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log"
 	"maps"
+	"os"
 	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -66,6 +69,16 @@ type Agent struct {
 	processes  map[string]*process       // being started, or held; guarded by mu
 	// Those whose end was not told yet; guarded by mu.
 	runningProcesses int
+	// Processes that were forgotten while they ran, until their end; guarded by mu.
+	strays map[*process]bool
+	// Ids of processes that were forgotten: what descends from them still bears them inside. Guarded by mu.
+	forgotten map[string]bool
+	// Since something was forgotten, what nobody knows says nothing; guarded by mu.
+	onlyOwn bool
+	// Counts the hellos that gave the sandbox an identity. Changed with hello, under mu.
+	generation atomic.Uint64
+
+	deadline deadline
 
 	activity activity
 
@@ -84,6 +97,9 @@ type Agent struct {
 // New makes an agent whose memory guard reads meminfo (/proc/meminfo, but for tests).
 func New(meminfo string) *Agent {
 	a := &Agent{
+		deadline:   deadline{end: func() { os.Exit(DeadlineStatus) }},
+		strays:     map[*process]bool{},
+		forgotten:  map[string]bool{},
 		meminfo:    meminfo,
 		contexts:   map[string]*kernelContext{},
 		executions: map[string]*execution{},
@@ -105,6 +121,7 @@ func (a *Agent) Reset(uint64) {
 
 // Close ends everything that the agent has started.
 func (a *Agent) Close() {
+	a.deadline.set(0)
 	a.mu.Lock()
 	t := a.tree
 	a.tree = nil
@@ -209,6 +226,10 @@ func unary[Request, Reply proto.Message](stream *frame.Stream, request Request, 
 	if err := stream.Receive(request); err != nil {
 		return err
 	}
+	if err := stream.Context().Err(); err != nil {
+		// Its host has been replaced, and may have begun the same call anew.
+		return err
+	}
 	reply, err := call(stream.Context(), request)
 	if err != nil {
 		return err
@@ -217,15 +238,19 @@ func unary[Request, Reply proto.Message](stream *frame.Stream, request Request, 
 }
 
 // OpenContext makes a context, or finds it, and waits for its kernel.
-func (a *Agent) OpenContext(_ context.Context, request *agentv1.OpenContextRequest) (*agentv1.OpenContextReply, error) {
+func (a *Agent) OpenContext(ctx context.Context, request *agentv1.OpenContextRequest) (*agentv1.OpenContextReply, error) {
 	spec := request.GetSpec()
 	if spec.GetContextId() == "" {
 		return nil, &frame.Status{Code: codes.InvalidArgument, Message: "context without an id"}
 	}
 	a.mu.Lock()
+	if err := ctx.Err(); err != nil {
+		a.mu.Unlock()
+		return nil, err
+	}
 	c, known := a.contexts[spec.ContextId]
 	if !known {
-		c = &kernelContext{agent: a, spec: spec, state: execv1.ContextState_CONTEXT_STATE_STARTING}
+		c = newContext(a, spec, a.markOf(spec.ContextId))
 		a.contexts[spec.ContextId] = c
 	}
 	a.mu.Unlock()
@@ -243,7 +268,7 @@ func (a *Agent) OpenContext(_ context.Context, request *agentv1.OpenContextReque
 	var refused *startError
 	if errors.As(err, &refused) && refused.missing {
 		a.mu.Lock()
-		delete(a.contexts, spec.ContextId)
+		delete(a.contexts, c.id())
 		a.mu.Unlock()
 		return nil, &frame.Status{Code: codes.FailedPrecondition, Message: refused.detail}
 	}
@@ -283,7 +308,7 @@ func (a *Agent) closeContext(request *agentv1.ContextRequest, passTurn func()) *
 	passTurn()
 	wait()
 	a.mu.Lock()
-	delete(a.contexts, request.ContextId)
+	delete(a.contexts, c.id())
 	a.mu.Unlock()
 	return &agentv1.Empty{}
 }
@@ -292,6 +317,9 @@ func (a *Agent) closeContext(request *agentv1.ContextRequest, passTurn func()) *
 func (a *Agent) Interrupt(_ context.Context, request *agentv1.InterruptRequest) (*agentv1.Empty, error) {
 	a.mu.Lock()
 	e, held := a.executions[request.ExecutionId]
+	if !held {
+		e, held = a.runsUnheld(request.ExecutionId)
+	}
 	known := held || a.done[request.ExecutionId]
 	a.mu.Unlock()
 	if !known {
@@ -310,6 +338,19 @@ func (a *Agent) Interrupt(_ context.Context, request *agentv1.InterruptRequest) 
 	return &agentv1.Empty{}, nil
 }
 
+// runsUnheld finds the cell of a forgotten execution. Requires: mu is held.
+func (a *Agent) runsUnheld(id string) (*execution, bool) {
+	for _, c := range a.contexts {
+		c.mu.Lock()
+		e := c.running
+		c.mu.Unlock()
+		if e != nil && e.spec.ExecutionId == id {
+			return e, true
+		}
+	}
+	return nil, false
+}
+
 func (a *Agent) execute(stream *frame.Stream) error {
 	first := &agentv1.ExecuteRequest{}
 	if err := stream.Receive(first); err != nil {
@@ -324,11 +365,11 @@ func (a *Agent) execute(stream *frame.Stream) error {
 	var err error
 	switch message := first.Message.(type) {
 	case *agentv1.ExecuteRequest_Start:
-		e, after, err = a.begin(message.Start)
+		e, after, err = a.begin(stream.Context(), message.Start)
 		stream.PassTurn()
 	case *agentv1.ExecuteRequest_StartProcess:
 		stream.PassTurn()
-		e, after, err = a.beginProcess(message.StartProcess)
+		e, after, err = a.beginProcess(stream.Context(), message.StartProcess)
 	case *agentv1.ExecuteRequest_Attach:
 		stream.PassTurn()
 		after = message.Attach.AfterSeq
@@ -395,14 +436,17 @@ func (a *Agent) acknowledgements(stream *frame.Stream, e *execution) error {
 	}
 }
 
-// begin starts an execution, or finds the one of that id.
-func (a *Agent) begin(spec *execv1.ExecutionSpec) (*execution, uint64, error) {
+// begin starts an execution, or finds the one of that id. With ctx the host has gone that asked for it; the next one asks again.
+func (a *Agent) begin(ctx context.Context, spec *execv1.ExecutionSpec) (*execution, uint64, error) {
 	if spec.ExecutionId == "" || len(spec.Code) > maxCodeBytes {
 		return nil, 0, &frame.Status{Code: codes.InvalidArgument,
 			Message: fmt.Sprintf("execution %q with %d bytes of code (expected: an id, at most %d bytes)", spec.ExecutionId, len(spec.Code), maxCodeBytes)}
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return nil, 0, err
+	}
 	if e, held := a.executions[spec.ExecutionId]; held {
 		e.mu.Lock()
 		defer e.mu.Unlock()
@@ -575,18 +619,18 @@ func (a *Agent) watchTree(t *tree) {
 func (a *Agent) others(c *kernelContext) (roots []int, contexts []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for id, other := range a.contexts {
+	for _, other := range a.contexts {
 		if other == c {
 			continue
 		}
-		contexts = append(contexts, id)
+		contexts = append(contexts, other.mark)
 		other.mu.Lock()
 		if other.kernel != nil {
 			roots = append(roots, other.kernel.pid)
 		}
 		other.mu.Unlock()
 	}
-	for _, p := range a.processes {
+	for p := range a.everyProcess() {
 		if p.running() {
 			contexts = append(contexts, p.owner())
 		}
@@ -594,10 +638,36 @@ func (a *Agent) others(c *kernelContext) (roots []int, contexts []string) {
 	return roots, contexts
 }
 
+// everyProcess yields those that are held and those that were forgotten. Requires: mu is held.
+func (a *Agent) everyProcess() iter.Seq[*process] {
+	return func(yield func(*process) bool) {
+		for _, p := range a.processes {
+			if !yield(p) {
+				return
+			}
+		}
+		for p := range a.strays {
+			if !yield(p) {
+				return
+			}
+		}
+	}
+}
+
+// marked finds the context that is called so inside. Requires: mu is held.
+func (a *Agent) marked(mark string) *kernelContext {
+	for _, c := range a.contexts {
+		if c.mark == mark {
+			return c
+		}
+	}
+	return nil
+}
+
 // memoryGuard gives the end of a process to the execution that it belonged to.
 func (a *Agent) memoryGuard(victim *inner.Victim) {
 	a.mu.Lock()
-	c := a.contexts[victim.Context]
+	c := a.marked(victim.Context)
 	id, isProcess := strings.CutPrefix(victim.Context, inner.ProcessOwner)
 	p := a.processes[id]
 	if !isProcess {
@@ -614,7 +684,7 @@ func (a *Agent) memoryGuard(victim *inner.Victim) {
 			one.mu.Unlock()
 		}
 		var running []*process
-		for _, one := range a.processes {
+		for one := range a.everyProcess() {
 			if one.running() {
 				running = append(running, one)
 			}
@@ -641,10 +711,14 @@ func (a *Agent) memoryGuard(victim *inner.Victim) {
 	}
 	if p != nil {
 		p.outOfMemory(victim)
+	}
+	if p != nil && !p.events.isForgotten() {
 		event.ExecutionId = p.spec.ProcessId
 	}
 	if e != nil {
 		e.outOfMemory(victim)
+	}
+	if e != nil && !e.isForgotten() {
 		event.ExecutionId = e.spec.ExecutionId
 	}
 	log.Printf("memory guard: ended process %d (%q, %d MB) with %d MB of %d MB left", victim.Pid, victim.Command,
@@ -675,14 +749,5 @@ func (t *tree) isDead() bool {
 		return true
 	default:
 		return false
-	}
-}
-
-func setHostname(name string) {
-	if name == "" {
-		return
-	}
-	if err := unix.Sethostname([]byte(name)); err != nil {
-		log.Printf("hostname %s: %v", name, err)
 	}
 }

@@ -196,6 +196,12 @@ func (b *box) watch() {
 
 func (b *box) connect() {
 	b.t.Helper()
+	b.connectBy(func(out *os.File) io.Writer { return out })
+}
+
+// connectBy is connect with something between the host and its end of the pipe.
+func (b *box) connectBy(between func(out *os.File) io.Writer) {
+	b.t.Helper()
 	var err error
 	if b.in, err = frame.OpenFIFO(b.outPath); err != nil {
 		b.t.Fatal(err)
@@ -206,7 +212,7 @@ func (b *box) connect() {
 	b.epoch++
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	if b.session, err = frame.Connect(ctx, b.in, b.out, frame.HostOptions{Epoch: b.epoch, Key: b.key, MaxMessage: 20 << 20}); err != nil {
+	if b.session, err = frame.Connect(ctx, b.in, between(b.out), frame.HostOptions{Epoch: b.epoch, Key: b.key, MaxMessage: 20 << 20}); err != nil {
 		b.t.Fatalf("connecting: %v; log:\n%s", err, b.log)
 	}
 }
@@ -255,6 +261,7 @@ func call[Request, Reply proto.Message](b *box, method string, request Request, 
 func (b *box) sayHello() *agentv1.HelloReply {
 	b.t.Helper()
 	reply := &agentv1.HelloReply{}
+	b.hello.WallTimeUnixMs = time.Now().UnixMilli()
 	if err := call(b, agentrpc.Hello, b.hello, reply); err != nil {
 		b.t.Fatalf("hello: %v; log:\n%s", err, b.log)
 	}

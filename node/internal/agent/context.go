@@ -7,6 +7,7 @@ import (
 	"log"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -38,7 +39,10 @@ const bigCode = 32 << 10
 // kernelContext is a stateful interpreter: a queue of executions and, while it lives, a kernel. One worker at a time serves the queue.
 type kernelContext struct {
 	agent *Agent
-	spec  *execv1.ContextSpec
+	spec  *execv1.ContextSpec // as it was opened; its id is name's
+	// mark is what names the context inside, in the environment of all that it starts. It stays when the context gets another id.
+	mark string
+	name atomic.Pointer[string] // changes only in a hello
 
 	mu       sync.Mutex
 	queue    []*execution        // guarded by mu
@@ -56,6 +60,15 @@ type kernelContext struct {
 	jobs     []func()            // what the worker does before the next execution: restart, close; guarded by mu
 }
 
+func newContext(a *Agent, spec *execv1.ContextSpec, mark string) *kernelContext {
+	c := &kernelContext{agent: a, spec: spec, mark: mark, state: execv1.ContextState_CONTEXT_STATE_STARTING}
+	c.name.Store(&spec.ContextId)
+	return c
+}
+
+// id is what the context is called outside, at present.
+func (c *kernelContext) id() string { return *c.name.Load() }
+
 func (c *kernelContext) describe() *execv1.Context { return c.describeWith(c.agent.cwdOf(c.spec)) }
 
 func (c *kernelContext) describeWith(cwd string) *execv1.Context {
@@ -66,7 +79,7 @@ func (c *kernelContext) describeWith(cwd string) *execv1.Context {
 		state = execv1.ContextState_CONTEXT_STATE_RUNNING
 	}
 	return &execv1.Context{
-		ContextId: c.spec.ContextId,
+		ContextId: c.id(),
 		Language:  c.spec.Language,
 		Version:   c.version,
 		Cwd:       cwd,
@@ -80,7 +93,7 @@ func (c *kernelContext) enqueue(e *execution) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
-		return &frame.Status{Code: codes.NotFound, Message: "context " + c.spec.ContextId + " was closed"}
+		return &frame.Status{Code: codes.NotFound, Message: "context " + c.id() + " was closed"}
 	}
 	c.queue = append(c.queue, e)
 	c.wakeWorker()
@@ -212,7 +225,7 @@ func (c *kernelContext) launch() (*kernel, error) {
 	c.mu.Lock()
 	c.state = execv1.ContextState_CONTEXT_STATE_STARTING
 	c.mu.Unlock()
-	spawn, err := c.agent.spawnOf(c.spec)
+	spawn, known, err := c.agent.spawnOf(c)
 	if err != nil {
 		return nil, err
 	}
@@ -220,21 +233,21 @@ func (c *kernelContext) launch() (*kernel, error) {
 	if err != nil {
 		return nil, &startError{detail: err.Error()}
 	}
-	k, err := startKernel(t, c, spawn)
+	k, err := startKernel(t, c, spawn, known)
 	if errors.Is(err, unix.ENOENT) && !strings.HasPrefix(err.Error(), "working folder") {
 		return nil, &startError{missing: true, detail: fmt.Sprintf("%s cannot run in this image: %v", c.spec.Language, err)}
 	}
 	if err != nil {
 		return nil, &startError{detail: fmt.Sprintf("the %s interpreter could not be started: %v", c.spec.Language, err), cause: err}
 	}
-	patience := time.NewTimer(readyPatience)
-	defer patience.Stop()
+	patience := newAlarm(readyPatience)
+	defer patience.stop()
 	select {
 	case <-k.ready:
 		go c.watch(k)
 		return k, nil
 	case <-k.dead:
-	case <-patience.C:
+	case <-patience.passed:
 		k.ioMu.Lock()
 		k.problem = fmt.Sprintf("it was not ready within %s", readyPatience)
 		k.ioMu.Unlock()
@@ -276,7 +289,7 @@ func (c *kernelContext) watch(k *kernel) {
 		c.mu.Unlock()
 		if !stale {
 			if _, err := c.ensure(); err != nil {
-				log.Printf("context %s: %v", c.spec.ContextId, err)
+				log.Printf("context %s: %v", c.id(), err)
 			}
 		}
 	})
@@ -303,14 +316,9 @@ func (c *kernelContext) takeLost() string {
 
 // run runs one cell to its end. Only the worker calls it.
 func (c *kernelContext) run(e *execution) {
-	k, err := c.ensure()
-	if dropped := c.takeDropped(); dropped != "" {
-		c.ended(e, notBegun(dropped))
-		return
-	}
-	if err != nil {
-		_ = c.takeLost()
-		c.ended(e, &execv1.Finished{Reason: execv1.ExitReason_EXIT_REASON_KERNEL_DIED, Detail: err.Error()})
+	k, finished := c.prepare(e)
+	if finished != nil {
+		c.ended(e, finished)
 		return
 	}
 	lost := c.takeLost()
@@ -332,27 +340,80 @@ func (c *kernelContext) run(e *execution) {
 		}
 	}
 	e.announce()
-	var deadline <-chan time.Time
-	if e.spec.TimeoutMs > 0 {
-		timer := time.NewTimer(time.Until(begun.Add(time.Duration(e.spec.TimeoutMs) * time.Millisecond)))
-		defer timer.Stop()
-		deadline = timer.C
-	}
-	var finished *execv1.Finished
-	select {
-	case done := <-k.done:
-		k.end()
-		finished = completed(done)
-	case <-k.dead:
-		finished = c.died(k, e, ticksAt(begun))
-	case <-deadline:
-		finished = c.stop(k, e, execv1.ExitReason_EXIT_REASON_TIMEOUT, defaultGrace, ticksAt(begun))
-	case <-k.doomed:
-		finished = c.kill(k, e, ticksAt(begun))
-	case grace := <-e.interrupt:
-		finished = c.stop(k, e, execv1.ExitReason_EXIT_REASON_INTERRUPTED, grace, ticksAt(begun))
+	expired, stop := e.limit(time.Since(begun))
+	defer stop()
+	forgotten := e.forgotten
+	for finished == nil {
+		select {
+		case done := <-k.done:
+			k.end()
+			finished = completed(done)
+		case <-k.dead:
+			finished = c.died(k, e, ticksAt(begun))
+		case <-expired:
+			finished = c.stop(k, e, execv1.ExitReason_EXIT_REASON_TIMEOUT, defaultGrace, ticksAt(begun))
+		case <-k.doomed:
+			finished = c.kill(k, e, ticksAt(begun))
+		case grace := <-e.interrupt:
+			finished = c.stop(k, e, execv1.ExitReason_EXIT_REASON_INTERRUPTED, grace, ticksAt(begun))
+		case <-forgotten:
+			// Nobody's cell has no time limit.
+			expired, forgotten = nil, nil
+		}
 	}
 	c.finish(e, lost, finished)
+}
+
+// prepare finds, or starts, the kernel for a cell, and sees to it that it has taken the sandbox's present identity. The end of the cell
+// where there is none to run it.
+func (c *kernelContext) prepare(e *execution) (*kernel, *execv1.Finished) {
+	var expired <-chan struct{}
+	for {
+		k, err := c.ensure()
+		if dropped := c.takeDropped(); dropped != "" {
+			return nil, notBegun(dropped)
+		}
+		if err != nil {
+			_ = c.takeLost()
+			return nil, &execv1.Finished{Reason: execv1.ExitReason_EXIT_REASON_KERNEL_DIED, Detail: err.Error()}
+		}
+		if k.knows(c.agent.generation.Load()) {
+			return k, nil
+		}
+		if err := c.introduce(k); err != nil {
+			return nil, &execv1.Finished{Reason: execv1.ExitReason_EXIT_REASON_KERNEL_DIED, Detail: err.Error()}
+		}
+		if expired == nil {
+			var stop func()
+			expired, stop = e.limit(0)
+			defer stop()
+		}
+		select {
+		case answer := <-k.configured:
+			k.recognise(answer)
+		case <-k.dead:
+		case <-k.doomed:
+			k.killTree(0)
+			c.forgetKernel(k, "")
+			return nil, notBegun(strings.TrimPrefix(k.endedProblem(), "the context was "))
+		case <-expired:
+			return nil, &execv1.Finished{Reason: execv1.ExitReason_EXIT_REASON_TIMEOUT, StateKept: true,
+				Detail: fmt.Sprintf("The time limit of %s was reached before the execution had started: the interpreter was still to take on what the sandbox now is.",
+					time.Duration(e.spec.TimeoutMs)*time.Millisecond)}
+		case <-e.interrupt:
+			return nil, &execv1.Finished{Reason: execv1.ExitReason_EXIT_REASON_INTERRUPTED, StateKept: true,
+				Detail: "The execution was interrupted before it had started."}
+		}
+	}
+}
+
+// limit is a channel that is closed once e has run for its time limit, of which used has passed; nil where it has none.
+func (e *execution) limit(used time.Duration) (expired <-chan struct{}, stop func()) {
+	if e.spec.TimeoutMs == 0 {
+		return nil, func() {}
+	}
+	alarm := newAlarm(max(1, time.Duration(e.spec.TimeoutMs)*time.Millisecond-used))
+	return alarm.passed, alarm.stop
 }
 
 // finish ends e. lost is how the state was lost before it, if it was.
@@ -390,7 +451,7 @@ func (c *kernelContext) refresh() {
 		return
 	}
 	if _, err := c.ensure(); err != nil {
-		log.Printf("context %s: %v", c.spec.ContextId, err)
+		log.Printf("context %s: %v", c.id(), err)
 	}
 }
 
@@ -549,7 +610,7 @@ func (c *kernelContext) interrupted(k *kernel, done *kernelEvent, reason execv1.
 func (c *kernelContext) killLeft(k *kernel, sinceTicks uint64) int {
 	roots, contexts := c.agent.others(c)
 	event, err := k.tree.call(context.Background(), &inner.Request{Kill: &inner.Kill{
-		Root: k.pid, Context: c.spec.ContextId, KeepRoot: true, SinceTicks: sinceTicks, OtherRoots: roots, OtherContexts: contexts,
+		Root: k.pid, Context: c.mark, KeepRoot: true, SinceTicks: sinceTicks, OtherRoots: roots, OtherContexts: contexts,
 	}})
 	if err != nil {
 		return 0 // the tree has died
@@ -648,45 +709,39 @@ func notBegun(what string) *execv1.Finished {
 	}
 }
 
-// configure tells a running kernel of a new identity and waits for its answer, unless a cell runs: then the command waits in the pipe
-// and is read before the next cell.
-func (c *kernelContext) configure(ctx context.Context, configure *command) error {
+// introduceSoon has the worker tell the kernel of the sandbox's new identity, before the next execution.
+func (c *kernelContext) introduceSoon() {
 	c.mu.Lock()
-	k, busy := c.kernel, c.running != nil
-	c.mu.Unlock()
-	if k == nil {
-		return nil
-	}
-	select {
-	case <-k.configured:
-	default:
-	}
-	if err := k.send(configure, 5*time.Second); err != nil {
-		return c.unlessDead(k, err)
-	}
-	if busy {
-		return nil
-	}
-	patience := time.NewTimer(5 * time.Second)
-	defer patience.Stop()
-	select {
-	case <-k.configured:
-		return nil
-	case <-k.dead:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-patience.C:
-		return c.unlessDead(k, fmt.Errorf("context %s: its kernel did not take its new identity within 5 s", c.spec.ContextId))
-	}
+	defer c.mu.Unlock()
+	c.jobs = append(c.jobs, func() {
+		c.mu.Lock()
+		k := c.kernel
+		c.mu.Unlock()
+		if k != nil {
+			_ = c.introduce(k) // the next execution tries again, and says what is wrong
+		}
+	})
+	c.wakeWorker()
 }
 
-// unlessDead drops the error where the kernel has died: the next one starts with the new identity.
-func (c *kernelContext) unlessDead(k *kernel, err error) error {
-	select {
-	case <-k.dead:
+// introduce tells a kernel, once, of what the sandbox has become since the kernel was last told. Its answer is waited for before the next
+// cell. Only the worker calls it.
+func (c *kernelContext) introduce(k *kernel) error {
+	if k.told.generation == c.agent.generation.Load() {
 		return nil
-	default:
-		return err
 	}
+	known, err := c.agent.identityOf(c)
+	if err != nil {
+		return err // a language that there no longer is
+	}
+	configure := known.differences(k.told)
+	configure.ID = fmt.Sprintf("identity-%d", known.generation)
+	if err := k.send(configure, initPatience); err != nil {
+		// It waits for a command, so it would have read this one. Half of one may be in the pipe.
+		k.violation("does not read its commands: " + err.Error())
+		<-k.dead
+		return nil
+	}
+	k.told = known
+	return nil
 }

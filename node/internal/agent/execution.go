@@ -31,6 +31,8 @@ type execution struct {
 	process *process
 	// interrupt asks the context's worker to end it. Buffered: asked once is enough.
 	interrupt chan time.Duration
+	// forgotten is closed when nobody is interested any more, though it may run on.
+	forgotten chan struct{}
 
 	mu   sync.Mutex
 	cond *sync.Cond // of mu; room in the log, or something to send
@@ -50,7 +52,7 @@ type execution struct {
 }
 
 func newExecution(spec *execv1.ExecutionSpec, context *kernelContext) *execution {
-	e := &execution{spec: spec, context: context, interrupt: make(chan time.Duration, 1)}
+	e := &execution{spec: spec, context: context, interrupt: make(chan time.Duration, 1), forgotten: make(chan struct{})}
 	e.cond = sync.NewCond(&e.mu)
 	return e
 }
@@ -176,6 +178,29 @@ func (e *execution) finish(finished *execv1.Finished) {
 		e.announcing.Stop()
 	}
 	e.wake()
+}
+
+// disown makes what runs nobody's: what it says is dropped from now on, and never keeps it from going on.
+func (e *execution) disown() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.isForgotten() {
+		return
+	}
+	close(e.forgotten)
+	e.finished = true // for the log, which takes nothing more
+	e.events, e.waiting = nil, 0
+	e.acknowledged = e.lastSeq
+	e.wake()
+}
+
+func (e *execution) isForgotten() bool {
+	select {
+	case <-e.forgotten:
+		return true
+	default:
+		return false
+	}
 }
 
 func (e *execution) outOfMemory(victim *inner.Victim) {

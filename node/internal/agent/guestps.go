@@ -1,7 +1,9 @@
 package agent
 
 import (
+	"cmp"
 	"context"
+	"maps"
 	"strconv"
 	"strings"
 	"time"
@@ -37,6 +39,14 @@ func (a *Agent) ListGuestProcesses(ctx context.Context, _ *agentv1.Empty) (*exec
 	}
 	boot := time.Now().Add(-time.Duration(sinceBoot.Nano()))
 	const tick = time.Second / inner.TicksPerSecond
+	ids := map[string]string{}
+	forgotten := map[string]bool{}
+	a.mu.Lock()
+	for _, c := range a.contexts {
+		ids[c.mark] = c.id()
+	}
+	maps.Copy(forgotten, a.forgotten)
+	a.mu.Unlock()
 	reply := &execv1.ListGuestProcessesReply{}
 	for _, guest := range event.Guests {
 		process := &execv1.GuestProcess{
@@ -45,10 +55,10 @@ func (a *Agent) ListGuestProcesses(ctx context.Context, _ *agentv1.Empty) (*exec
 			CpuMs: guest.CPUTicks * uint64(tick.Milliseconds()), MemoryBytes: guest.RSSBytes,
 			StartedAtUnixMs: boot.Add(time.Duration(guest.StartTicks) * tick).UnixMilli(),
 		}
-		if id, found := strings.CutPrefix(guest.Owner, inner.ProcessOwner); found {
+		if id, found := strings.CutPrefix(guest.Owner, inner.ProcessOwner); found && !forgotten[id] {
 			process.ProcessId = strings.ToValidUTF8(id, "\uFFFD")
-		} else {
-			process.ContextId = strings.ToValidUTF8(guest.Owner, "\uFFFD")
+		} else if !found {
+			process.ContextId = strings.ToValidUTF8(cmp.Or(ids[guest.Owner], guest.Owner), "\uFFFD")
 		}
 		reply.Processes = append(reply.Processes, process)
 	}

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -123,6 +124,16 @@ func (b *box) inside(script string) string {
 		b.t.Fatalf("%s: %v: %s", script, err, out)
 	}
 	return string(out)
+}
+
+// descriptors counts those of the agent.
+func (b *box) descriptors() int {
+	b.t.Helper()
+	count, err := strconv.Atoi(strings.TrimSpace(b.inside("ls /proc/1/fd | wc -l")))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return count
 }
 
 func (b *box) readFile(name string) (string, error) {

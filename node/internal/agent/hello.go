@@ -1,7 +1,9 @@
 package agent
 
 import (
+	"cmp"
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -14,7 +16,9 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
 
 	agentv1 "atoll/node/gen/agentv1"
 	execv1 "atoll/node/gen/execv1"
@@ -32,6 +36,9 @@ const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bi
 func (a *Agent) Hello(ctx context.Context, hello *agentv1.HelloRequest) (*agentv1.HelloReply, error) {
 	a.helloMu.Lock()
 	defer a.helloMu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return nil, err // of a host that has been replaced meanwhile
+	}
 	a.mu.Lock()
 	previous := a.hello
 	a.mu.Unlock()
@@ -39,8 +46,21 @@ func (a *Agent) Hello(ctx context.Context, hello *agentv1.HelloRequest) (*agentv
 		return nil, &frame.Status{Code: codes.FailedPrecondition,
 			Message: fmt.Sprintf("this is box %s (hello is for %s, without reconfigure)", previous.BoxId, hello.BoxId)}
 	}
+	a.deadline.set(hello.DeadlineUnixMs)
+	if err := a.settleStarts(ctx); err != nil {
+		return nil, err
+	}
+	a.mu.Lock()
+	err := a.rename(hello.RenameContexts)
+	if err == nil && hello.ForgetHeld {
+		a.forgetHeld()
+	}
+	a.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
 	if previous == nil || hello.Reconfigure {
-		if err := a.identify(ctx, previous, hello); err != nil {
+		if err := a.identify(hello); err != nil {
 			return nil, err
 		}
 	}
@@ -49,20 +69,24 @@ func (a *Agent) Hello(ctx context.Context, hello *agentv1.HelloRequest) (*agentv
 			log.Printf("the sandbox's clock is %s ahead of the host's", skew)
 		}
 	}
-	if err := a.settleStarts(ctx); err != nil {
-		return nil, err
-	}
 	reply := &agentv1.HelloReply{AgentVersion: Version}
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return nil, err // a.greeted is another host's now
+	}
 	for _, id := range slices.Sorted(maps.Keys(a.contexts)) {
 		reply.Contexts = append(reply.Contexts, a.describeLocked(a.contexts[id]))
 	}
 	for _, id := range slices.Sorted(maps.Keys(a.executions)) {
 		e := a.executions[id]
+		contextID := ""
+		if e.context != nil {
+			contextID = e.context.id()
+		}
 		e.mu.Lock()
 		reply.Executions = append(reply.Executions, &agentv1.HeldExecution{
-			ExecutionId: id, ContextId: e.spec.ContextId, AcknowledgedSeq: e.acknowledged, LastSeq: e.lastSeq, Finished: e.finished,
+			ExecutionId: id, ContextId: contextID, AcknowledgedSeq: e.acknowledged, LastSeq: e.lastSeq, Finished: e.finished,
 			Process: e.process != nil,
 		})
 		e.mu.Unlock()
@@ -71,79 +95,214 @@ func (a *Agent) Hello(ctx context.Context, hello *agentv1.HelloRequest) (*agentv
 	return reply, nil
 }
 
-// identify makes the sandbox what hello says: host name, user, environment, limits, randomness.
-func (a *Agent) identify(ctx context.Context, previous, hello *agentv1.HelloRequest) error {
-	a.mu.Lock()
-	current := a.hello.GetHostname()
-	a.mu.Unlock()
-	if hello.Hostname != "" && hello.Hostname != current {
-		setHostname(hello.Hostname)
-		if err := nameOwnAddress(hello.Hostname, current); err != nil {
-			log.Printf("the host name in %s: %v", hostsPath, err)
+// rename gives contexts new ids. One that already has its new id was renamed by a hello whose answer was lost. Requires: mu is held.
+func (a *Agent) rename(ids map[string]string) error {
+	renamed := map[string]*kernelContext{}
+	for former, id := range ids {
+		c, known := a.contexts[former]
+		switch {
+		case id == "" || renamed[id] != nil:
+			return &frame.Status{Code: codes.InvalidArgument, Message: fmt.Sprintf("context %s is to be called %q (expected: an id of its own)", former, id)}
+		case !known:
+			continue
 		}
-	}
-	addEntropy(hello.Entropy)
-	u, err := ensureUser(hello.User, hello.Home)
-	if err != nil {
-		return &frame.Status{Code: codes.FailedPrecondition, Message: err.Error()}
-	}
-	workdir := hello.Workdir
-	if workdir == "" {
-		workdir = u.home
-	}
-	if err := ensureFolder(workdir, u); err != nil {
-		return &frame.Status{Code: codes.FailedPrecondition, Message: err.Error()}
-	}
-	a.mu.Lock()
-	a.hello, a.user = hello, u
-	t := a.tree
-	contexts := slices.Collect(maps.Values(a.contexts))
-	if t != nil && !t.isDead() {
-		err = a.limit(t)
-	}
-	a.mu.Unlock()
-	if err != nil && !errors.Is(err, errTreeDied) {
-		return &frame.Status{Code: codes.FailedPrecondition, Message: err.Error()}
-	}
-	if _, err := a.currentTree(); err != nil {
-		return &frame.Status{Code: codes.FailedPrecondition, Message: err.Error()}
-	}
-	for i, c := range contexts {
-		if err := c.configure(ctx, a.configureOf(c, previous, hello, workdir, i)); err != nil {
-			return &frame.Status{Code: codes.Internal, Message: err.Error()}
+		if other := a.contexts[id]; other != nil && ids[id] == "" {
+			return &frame.Status{Code: codes.InvalidArgument, Message: fmt.Sprintf("context %s is to be called %s, as another one is", former, id)}
 		}
+		renamed[id] = c
+	}
+	for former := range ids {
+		delete(a.contexts, former)
+	}
+	for id, c := range renamed {
+		c.name.Store(&id)
+		a.contexts[id] = c
 	}
 	return nil
 }
 
-// configureOf is the command that carries a kernel from one identity to the next. What a context's own environment sets, stays.
-func (a *Agent) configureOf(c *kernelContext, previous, hello *agentv1.HelloRequest, workdir string, index int) *command {
-	configure := &command{Op: "configure", Env: map[string]string{}}
-	for name, value := range hello.Env {
-		if _, own := c.spec.Env[name]; !own {
+// markOf is what a new context is called inside: by its id, unless one that was renamed is still called so. Requires: mu is held.
+func (a *Agent) markOf(id string) string {
+	taken := map[string]bool{}
+	for _, c := range a.contexts {
+		taken[c.mark] = true
+	}
+	mark := id
+	for n := 2; taken[mark]; n++ {
+		mark = fmt.Sprintf("%s~%d", id, n)
+	}
+	return mark
+}
+
+// forgetHeld makes all executions and processes nobody's. What runs goes on; what waits for its turn is dropped, as it is to run where it
+// was asked for, once. Requires: mu is held.
+func (a *Agent) forgetHeld() {
+	for _, c := range a.contexts {
+		c.mu.Lock()
+		c.queue = nil
+		c.mu.Unlock()
+	}
+	for _, e := range a.executions {
+		e.disown()
+	}
+	for id, p := range a.processes {
+		if p.refusal != nil {
+			continue
+		}
+		if !p.over {
+			a.strays[p] = true
+		}
+		a.forgotten[id] = true
+	}
+	clear(a.executions)
+	clear(a.processes)
+	clear(a.done)
+	a.doneOrder = nil
+	a.onlyOwn = true
+}
+
+// identify makes the sandbox what hello says: host name, user, environment, limits, randomness. What has not changed is not touched.
+func (a *Agent) identify(hello *agentv1.HelloRequest) error {
+	a.mu.Lock()
+	previous, u, t := a.hello, a.user, a.tree
+	a.mu.Unlock()
+	if err := setHostname(hello.Hostname, previous.GetHostname()); err != nil {
+		log.Printf("the host name %s: %v", hello.Hostname, err)
+	}
+	addEntropy(hello.Entropy)
+	newUser := previous == nil || u == nil || hello.User != previous.User || hello.Home != previous.Home
+	if newUser {
+		var err error
+		if u, err = ensureUser(hello.User, hello.Home); err != nil {
+			return &frame.Status{Code: codes.FailedPrecondition, Message: err.Error()}
+		}
+	}
+	if newUser || hello.Workdir != previous.GetWorkdir() {
+		if err := ensureFolder(cmp.Or(hello.Workdir, u.home), u); err != nil {
+			return &frame.Status{Code: codes.FailedPrecondition, Message: err.Error()}
+		}
+	}
+	a.mu.Lock()
+	a.hello, a.user = hello, u
+	a.generation.Add(1)
+	contexts := slices.Collect(maps.Values(a.contexts))
+	var err error
+	if t != nil && !t.isDead() && !proto.Equal(hello.Limits, previous.GetLimits()) {
+		err = a.limit(t)
+	}
+	a.mu.Unlock()
+	if err == nil || errors.Is(err, errTreeDied) {
+		_, err = a.currentTree()
+	}
+	if err != nil {
+		a.mu.Lock()
+		a.hello = previous // the next one is to find the same differences
+		a.mu.Unlock()
+		return &frame.Status{Code: codes.FailedPrecondition, Message: err.Error()}
+	}
+	for _, c := range contexts {
+		// No cell runs before the kernel has answered.
+		c.introduceSoon()
+	}
+	return nil
+}
+
+// identity is what a kernel knows of the sandbox, at some time.
+type identity struct {
+	generation uint64 // counts the hellos that changed something
+	env        map[string]string
+	workdir    string
+	seed       [32]byte
+}
+
+// differences is the command that carries a kernel from one identity to the next. What has not changed, it does not touch.
+func (i identity) differences(from identity) *command {
+	configure := &command{Op: "configure", Env: map[string]string{}, Seed: hex.EncodeToString(i.seed[:])}
+	for name, value := range i.env {
+		if former, had := from.env[name]; !had || former != value {
 			configure.Env[name] = value
 		}
 	}
-	for name := range previous.GetEnv() {
-		_, stays := hello.Env[name]
-		_, own := c.spec.Env[name]
-		if !stays && !own {
+	for name := range from.env {
+		if _, stays := i.env[name]; !stays {
 			configure.Unset = append(configure.Unset, name)
 		}
 	}
 	slices.Sort(configure.Unset)
-	if c.spec.Cwd == "" && previous.GetWorkdir() != hello.Workdir {
-		configure.Cwd = workdir
-	}
-	if len(hello.Entropy) > 0 {
-		// Each kernel gets a seed of its own: two contexts of one sandbox must not roll the same dice.
-		seed := sha256.Sum256(fmt.Appendf(hello.Entropy[:len(hello.Entropy):len(hello.Entropy)], "/%s/%d/%d", c.spec.ContextId, hello.Epoch, index))
-		configure.Seed = hex.EncodeToString(seed[:])
+	if i.workdir != from.workdir {
+		configure.Cwd = i.workdir
 	}
 	return configure
 }
 
+func (a *Agent) identityOf(c *kernelContext) (identity, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	_, known, err := a.identityLocked(c)
+	if err != nil {
+		return identity{}, err
+	}
+	// Each kernel gets a seed of its own: two contexts of one sandbox must not roll the same dice.
+	var own [32]byte
+	if _, err := rand.Read(own[:]); err != nil {
+		return identity{}, err
+	}
+	text := fmt.Appendf(own[:], "%s/%d/", c.mark, known.generation)
+	known.seed = sha256.Sum256(append(text, a.hello.GetEntropy()...))
+	return known, nil
+}
+
+// baseEnv is what every program starts with. A terminal that can do nothing: programs that ask for one work, and leave colours and cursor
+// movement out.
+func baseEnv(hello *agentv1.HelloRequest) map[string]string {
+	env := map[string]string{"PATH": defaultPath, "LANG": "C.UTF-8", "TERM": "dumb"}
+	if hello.GetHostname() != "" {
+		env["HOSTNAME"] = hello.Hostname
+	}
+	return env
+}
+
+// identityLocked also finds how the kernel of a context is started. Requires: mu is held.
+func (a *Agent) identityLocked(c *kernelContext) (*agentv1.Kernel, identity, error) {
+	var kernel *agentv1.Kernel
+	languages := []string{"bash"}
+	for _, one := range a.hello.GetKernels() {
+		languages = append(languages, one.Language)
+		if one.Language == c.spec.Language {
+			kernel = one
+		}
+	}
+	if kernel == nil && c.spec.Language == "bash" {
+		kernel = &agentv1.Kernel{Language: "bash", Argv: []string{executable(), "kernel", "bash"}}
+	}
+	if kernel == nil || len(kernel.Argv) == 0 {
+		slices.Sort(languages)
+		return nil, identity{}, &startError{missing: true, detail: fmt.Sprintf("language %q is not one of this sandbox's (%v)", c.spec.Language, languages)}
+	}
+	env := baseEnv(a.hello)
+	maps.Copy(env, map[string]string{"HOME": a.user.home, "USER": a.user.name, "LOGNAME": a.user.name, "SHELL": a.user.shell})
+	for _, layer := range []map[string]string{a.hello.Env, kernel.Env, c.spec.Env} {
+		maps.Copy(env, layer)
+	}
+	delete(env, inner.ContextVariable)
+	return kernel, identity{generation: a.generation.Load(), env: env, workdir: a.cwdLocked(c.spec)}, nil
+}
+
 const hostsPath = "/etc/hosts"
+
+// setHostname gives the sandbox its name, in place of the previous one, and makes it resolve.
+func setHostname(name, previous string) error {
+	if name == "" || name == previous {
+		return nil
+	}
+	if err := unix.Sethostname([]byte(name)); err != nil {
+		return err
+	}
+	if err := nameOwnAddress(name, previous); err != nil {
+		return fmt.Errorf("%s: %w", hostsPath, err)
+	}
+	return nil
+}
 
 // nameOwnAddress makes the sandbox's own name resolve, for sudo and for programs that ask who they are.
 func nameOwnAddress(name, previous string) error {
@@ -218,39 +377,18 @@ func (a *Agent) cwdLocked(spec *execv1.ContextSpec) string {
 	return "/"
 }
 
-// spawnOf says how to start the kernel of a context.
-func (a *Agent) spawnOf(spec *execv1.ContextSpec) (*inner.Spawn, error) {
+// spawnOf says how to start the kernel of a context, and what it then knows.
+func (a *Agent) spawnOf(c *kernelContext) (*inner.Spawn, identity, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	var kernel *agentv1.Kernel
-	languages := []string{"bash"}
-	for _, one := range a.hello.GetKernels() {
-		languages = append(languages, one.Language)
-		if one.Language == spec.Language {
-			kernel = one
-		}
+	kernel, known, err := a.identityLocked(c)
+	if err != nil {
+		return nil, identity{}, err
 	}
-	if kernel == nil && spec.Language == "bash" {
-		kernel = &agentv1.Kernel{Language: "bash", Argv: []string{executable(), "kernel", "bash"}}
+	spawn := &inner.Spawn{Argv: kernel.Argv, Cwd: known.workdir, Uid: a.user.uid, Gid: a.user.gid, Groups: a.user.groups}
+	for _, name := range slices.Sorted(maps.Keys(known.env)) {
+		spawn.Env = append(spawn.Env, name+"="+known.env[name])
 	}
-	if kernel == nil || len(kernel.Argv) == 0 {
-		slices.Sort(languages)
-		return nil, &startError{missing: true, detail: fmt.Sprintf("language %q is not one of this sandbox's (%v)", spec.Language, languages)}
-	}
-	env := map[string]string{
-		// A terminal that can do nothing: programs that ask for one work, and leave colours and cursor movement out.
-		"PATH": defaultPath, "LANG": "C.UTF-8", "TERM": "dumb",
-		"HOME": a.user.home, "USER": a.user.name, "LOGNAME": a.user.name, "SHELL": a.user.shell,
-	}
-	for _, layer := range []map[string]string{a.hello.Env, kernel.Env, spec.Env} {
-		maps.Copy(env, layer)
-	}
-	env[inner.ContextVariable] = spec.ContextId
-	spawn := &inner.Spawn{
-		Argv: kernel.Argv, Cwd: a.cwdLocked(spec), Uid: a.user.uid, Gid: a.user.gid, Groups: a.user.groups,
-	}
-	for _, name := range slices.Sorted(maps.Keys(env)) {
-		spawn.Env = append(spawn.Env, name+"="+env[name])
-	}
-	return spawn, nil
+	spawn.Env = append(spawn.Env, inner.ContextVariable+"="+c.mark)
+	return spawn, known, nil
 }

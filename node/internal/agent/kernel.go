@@ -57,7 +57,7 @@ type kernel struct {
 
 	ready      chan struct{} // closed at the ready event
 	done       chan *kernelEvent
-	configured chan struct{}
+	configured chan *kernelEvent
 	dead       chan struct{} // closed when the process has ended
 	doomed     chan struct{} // closed when the worker is to end it; guarded by ioMu
 	status     syscall.WaitStatus
@@ -66,6 +66,10 @@ type kernel struct {
 	endLife context.CancelFunc
 
 	version string // set before ready is closed
+
+	// What the kernel was told of the sandbox last, and of what it said that it has it. The worker's alone, once the kernel is started.
+	told  identity
+	known uint64 // a generation
 
 	// ioMu makes "read from a pipe and append to the log" one step, so that what `flush` promises about the order of the two streams holds.
 	ioMu    sync.Mutex
@@ -96,6 +100,7 @@ type kernelEvent struct {
 	Data      json.RawMessage `json:"data"`
 	Metadata  json.RawMessage `json:"metadata"`
 	Truncated uint64          `json:"truncated"`
+	Unseeded  string          `json:"unseeded"`
 	Stream    string          `json:"stream"`
 	Text      string          `json:"text"`
 	Status    string          `json:"status"`
@@ -120,7 +125,7 @@ type command struct {
 }
 
 // startKernel starts the process; it is not ready yet.
-func startKernel(t *tree, c *kernelContext, spawn *inner.Spawn) (*kernel, error) {
+func startKernel(t *tree, c *kernelContext, spawn *inner.Spawn, known identity) (*kernel, error) {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return nil, err
@@ -130,9 +135,11 @@ func startKernel(t *tree, c *kernelContext, spawn *inner.Spawn) (*kernel, error)
 		tree:       t,
 		ready:      make(chan struct{}),
 		done:       make(chan *kernelEvent, 1),
-		configured: make(chan struct{}, 1),
+		configured: make(chan *kernelEvent, 4),
 		dead:       make(chan struct{}),
 		doomed:     make(chan struct{}),
+		told:       known,
+		known:      known.generation,
 	}
 	theirs := []*os.File{null, nil, nil, nil, nil, nil}
 	read := []**os.File{1: &k.stdout, 2: &k.stderr, 4: &k.events, 5: nil}
@@ -482,9 +489,17 @@ func (k *kernel) handle(event *kernelEvent) bool {
 			close(k.ready)
 		}
 	case "configured":
-		select {
-		case k.configured <- struct{}{}:
-		default:
+		for said := false; !said; {
+			select {
+			case k.configured <- event:
+				said = true
+			default:
+				// Only the last one counts.
+				select {
+				case <-k.configured:
+				default:
+				}
+			}
 		}
 	}
 	return true
@@ -572,15 +587,17 @@ func (k *kernel) send(c *command, patience time.Duration) error {
 func (k *kernel) killTree(sinceTicks uint64) int {
 	roots, contexts := k.context.agent.others(k.context)
 	event, err := k.tree.call(context.Background(), &inner.Request{Kill: &inner.Kill{
-		Root: k.pid, Context: k.context.spec.ContextId, SinceTicks: sinceTicks, OtherRoots: roots, OtherContexts: contexts,
+		Root: k.pid, Context: k.context.mark, SinceTicks: sinceTicks, OtherRoots: roots, OtherContexts: contexts,
 	}})
 	if err != nil {
 		<-k.dead
 		return 0
 	}
+	patience := newAlarm(initPatience)
+	defer patience.stop()
 	select {
 	case <-k.dead:
-	case <-time.After(initPatience):
+	case <-patience.passed:
 		// It cannot be killed; with the tree it goes.
 		k.tree.end()
 		<-k.dead
@@ -600,12 +617,33 @@ func (k *kernel) doom(problem string) {
 	}
 }
 
+// endedProblem is why the agent ended it, if it did.
+func (k *kernel) endedProblem() string {
+	k.ioMu.Lock()
+	defer k.ioMu.Unlock()
+	return k.problem
+}
+
+// knows says whether the kernel has said that it is what the sandbox is in this generation.
+func (k *kernel) knows(generation uint64) bool { return k.known == generation }
+
+// recognise takes a kernel's answer to introduce.
+func (k *kernel) recognise(answer *kernelEvent) {
+	switch {
+	case answer.ID != fmt.Sprintf("identity-%d", k.told.generation):
+		// To an older one.
+	case answer.Unseeded != "":
+		// Two sandboxes would draw the same numbers, keys among them.
+		k.violation("could not seed its random generators anew (" + strings.ToValidUTF8(shorten(answer.Unseeded, 300), "\uFFFD") + ")")
+		<-k.dead
+	default:
+		k.known = k.told.generation
+	}
+}
+
 // endedText says how the process ended.
 func (k *kernel) endedText() string {
-	k.ioMu.Lock()
-	problem := k.problem
-	k.ioMu.Unlock()
-	switch {
+	switch problem := k.endedProblem(); {
 	case problem != "":
 		return "was ended by the agent, as " + problem
 	case k.status.Signaled():

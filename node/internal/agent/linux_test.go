@@ -91,6 +91,16 @@ func (b *box) signalInit(number unix.Signal) {
 	b.t.Fatal("the agent has no child")
 }
 
+// descriptors counts those of the agent.
+func (b *box) descriptors() int {
+	b.t.Helper()
+	names, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", b.command.Process.Pid))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return len(names)
+}
+
 func (b *box) readFile(name string) (string, error) {
 	text, err := os.ReadFile(filepath.Join(b.home, name))
 	return string(text), err

@@ -55,6 +55,7 @@ type process struct {
 	// ended is closed when the process has ended, before the last output is read.
 	ended   chan struct{}
 	endedAt time.Time // set before ended is closed
+	over    bool      // its end was told; guarded by agent.mu
 
 	mu       sync.Mutex
 	expired  chan struct{}    // made when the time was up, closed when the tree was killed; guarded by mu
@@ -76,12 +77,16 @@ func (p *process) running() bool {
 }
 
 // beginProcess starts a process, or finds the one of that id.
-func (a *Agent) beginProcess(spec *execv1.ProcessSpec) (*execution, uint64, error) {
+func (a *Agent) beginProcess(ctx context.Context, spec *execv1.ProcessSpec) (*execution, uint64, error) {
 	if err := checkProcess(spec); err != nil {
 		return nil, 0, err
 	}
 	id := spec.ProcessId
 	a.mu.Lock()
+	if err := ctx.Err(); err != nil {
+		a.mu.Unlock()
+		return nil, 0, err // see begin
+	}
 	if p, held := a.processes[id]; held {
 		a.mu.Unlock()
 		<-p.started
@@ -91,6 +96,10 @@ func (a *Agent) beginProcess(spec *execv1.ProcessSpec) (*execution, uint64, erro
 		p.events.mu.Lock()
 		defer p.events.mu.Unlock()
 		return p.events, p.events.acknowledged, nil
+	}
+	if a.forgotten[id] {
+		a.mu.Unlock()
+		return nil, 0, &frame.Status{Code: codes.AlreadyExists, Message: "process " + id + " was started where this sandbox comes from; it does not run twice"}
 	}
 	if _, taken := a.executions[id]; taken || a.done[id] {
 		a.mu.Unlock()
@@ -169,7 +178,7 @@ func (a *Agent) spawnOfProcess(spec *execv1.ProcessSpec) (*inner.Spawn, error) {
 		return nil, &frame.Status{Code: codes.InvalidArgument, Message: err.Error()}
 	}
 	personal := map[string]string{"HOME": u.home, "USER": u.name, "LOGNAME": u.name, "SHELL": u.shell}
-	env := map[string]string{"PATH": defaultPath, "LANG": "C.UTF-8", "TERM": "dumb"}
+	env := baseEnv(hello)
 	if spec.Terminal != nil {
 		env["TERM"] = "xterm-256color"
 	}
@@ -436,8 +445,8 @@ func discard(file *os.File) {
 // follow waits for the end of the process and tells it after the last byte of output.
 func (p *process) follow(exited <-chan syscall.WaitStatus, outputs []*os.File, read *sync.WaitGroup) {
 	if p.spec.TimeoutMs > 0 {
-		limit := time.AfterFunc(time.Duration(min(p.spec.TimeoutMs, uint64(maxTimeout.Milliseconds())))*time.Millisecond, p.expire)
-		defer limit.Stop()
+		limit := afterRunning(time.Duration(min(p.spec.TimeoutMs, uint64(maxTimeout.Milliseconds())))*time.Millisecond, p.expire)
+		defer limit.stop()
 	}
 	var status syscall.WaitStatus
 	treeDied := false
@@ -470,6 +479,8 @@ func (p *process) follow(exited <-chan syscall.WaitStatus, outputs []*os.File, r
 	a := p.agent
 	a.mu.Lock()
 	a.runningProcesses--
+	p.over = true
+	delete(a.strays, p)
 	a.mu.Unlock()
 }
 
@@ -479,7 +490,7 @@ const maxTimeout = 10 * 365 * 24 * time.Hour
 // expire ends a process whose time is up, with all that it has started.
 func (p *process) expire() {
 	p.mu.Lock()
-	if !p.running() {
+	if !p.running() || p.events.isForgotten() {
 		p.mu.Unlock()
 		return
 	}

@@ -87,7 +87,7 @@ func (p *process) signalTree(number unix.Signal) (int, error) {
 func (a *Agent) runsAlone(p *process) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, other := range a.processes {
+	for other := range a.everyProcess() {
 		if other != p && (other.running() || other.endedAt.After(p.events.started)) {
 			return false
 		}

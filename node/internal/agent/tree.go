@@ -165,8 +165,8 @@ func (t *tree) call(ctx context.Context, request *inner.Request, files ...*os.Fi
 		forget()
 		return nil, err
 	}
-	patience := time.NewTimer(initPatience)
-	defer patience.Stop()
+	patience := newAlarm(initPatience)
+	defer patience.stop()
 	select {
 	case event := <-answer:
 		if event.Error != "" {
@@ -178,7 +178,7 @@ func (t *tree) call(ctx context.Context, request *inner.Request, files ...*os.Fi
 	case <-ctx.Done():
 		forget()
 		return nil, ctx.Err()
-	case <-patience.C:
+	case <-patience.passed:
 		forget()
 		log.Printf("the inner init has not answered for %s and is ended", initPatience)
 		_ = t.process.Process.Kill()

@@ -99,6 +99,12 @@ func (a *Agent) late(executionID string, stream execv1.Stream, data []byte) {
 	if executionID == "" || len(executionID) > 128 || len(data) == 0 {
 		return
 	}
+	a.mu.Lock()
+	known := !a.onlyOwn || a.executions[executionID] != nil || a.done[executionID]
+	a.mu.Unlock()
+	if !known {
+		return // of a cell that another sandbox has asked for
+	}
 	a.lateMu.Lock()
 	now := time.Now()
 	a.lateBudget = min(watcherLateBytes, a.lateBudget+int(now.Sub(a.lateAt).Seconds()*watcherLateBytes))

@@ -96,6 +96,16 @@ unset ATOLL_KERNEL_PART
 [[ -n $(builtin trap -p INT) ]] || builtin trap 'exit 130' INT
 `
 
+// bashReseed seeds RANDOM. Once unset, or made a variable like others, it is no generator any more; SRANDOM asks the system each time.
+const bashReseed = `__atoll_unseeded=0
+if [[ -n ${RANDOM-} ]]; then
+	if [[ ${BASH_VERSINFO[0]} -lt 5 ]]; then RANDOM=%[1]d
+	elif [[ ${RANDOM@a} == *i*r* ]]; then __atoll_unseeded=1
+	elif [[ ${RANDOM@a} == *i* ]]; then RANDOM=%[1]d
+	fi
+fi
+`
+
 const shLoop = `printf 'up\n' >&251; __atoll_return() { return "$1"; }; trap 'exit 130' INT; while IFS= read -r __atoll_path <&250; do ` +
 	`__atoll_code=$(cat "$__atoll_path"; echo .); __atoll_return "${__atoll_status:-0}"; ` +
 	`eval "${__atoll_code%.}" 250<&- 251>&-; ` +
@@ -126,6 +136,7 @@ type event struct {
 	Status   string   `json:"status,omitempty"`
 	Error    *failure `json:"error,omitempty"`
 	ExitCode int      `json:"exit_code"`
+	Unseeded string   `json:"unseeded,omitempty"`
 }
 
 type kernel struct {
@@ -549,18 +560,25 @@ func (k *kernel) configure(c *command) error {
 	if c.Cwd != "" {
 		fmt.Fprintf(&script, "cd -- %s\n", quote(c.Cwd))
 	}
-	if seed, err := hex.DecodeString(c.Seed); err == nil && len(seed) >= 4 {
-		fmt.Fprintf(&script, "RANDOM=%d\n", uint32(seed[0])|uint32(seed[1])<<8|uint32(seed[2])<<16|uint32(seed[3]&0x7f)<<24)
+	if seed, err := hex.DecodeString(c.Seed); err == nil && len(seed) >= 4 && k.isBash {
+		fmt.Fprintf(&script, bashReseed, uint32(seed[0])|uint32(seed[1])<<8|uint32(seed[2])<<16|uint32(seed[3]&0x7f)<<24)
 	}
-	// The status of the last cell is part of the state.
-	result, err := k.eval("__atoll_kept=$?\n{ " + "\n" + script.String() + "\n:; } 2>/dev/null\n__atoll_return \"$__atoll_kept\"")
+	configured := &event{Event: "configured", ID: c.ID}
+	result, err := k.eval("__atoll_kept=$?\n{ " + "\n" + script.String() + "\n:; } 2>/dev/null\n__atoll_return \"${__atoll_unseeded-0}\"")
+	if err == nil && result.lost == nil && result.status != 0 {
+		configured.Unseeded = "RANDOM cannot be assigned to"
+	}
+	if err == nil && result.lost == nil {
+		// The status of the last cell is part of the state.
+		result, err = k.eval("__atoll_return \"${__atoll_kept-0}\"")
+	}
 	if err != nil {
 		return err
 	}
 	if result.lost != nil {
 		return k.leave(result.lost)
 	}
-	k.say(&event{Event: "configured"})
+	k.say(configured)
 	return nil
 }
 
