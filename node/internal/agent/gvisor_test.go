@@ -4,6 +4,7 @@ package agent_test
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
@@ -51,12 +52,18 @@ func runscPath(t *testing.T) string {
 }
 
 func (b *box) runsc(args ...string) *exec.Cmd {
-	return exec.Command(runscPath(b.t), append([]string{"--root", filepath.Join(b.home, ".runsc"), "--network=none", "--overlay2=root:memory",
-		"--allow-suid", "--sidecar-usage-policy=STRICT"}, args...)...)
+	return exec.Command(runscPath(b.t), append([]string{"--root", filepath.Join(b.hostFolder(), ".runsc"), "--network=none", "--overlay2=root:memory",
+		"--allow-suid", "--sidecar-usage-policy=STRICT", "--restore-spec-validation=ignore"}, args...)...)
 }
 
+// hostFolder is where a box keeps its pipes.
+func (b *box) hostFolder() string { return filepath.Dir(b.inPath) }
+
 // containerID has a fixed length: runsc matches ids by prefix.
-func (b *box) containerID() string { return "agenttest" + hex.EncodeToString(b.key[:8]) }
+func (b *box) containerID() string {
+	name := sha256.Sum256([]byte(b.inPath))
+	return "agenttest" + hex.EncodeToString(name[:8])
+}
 
 // What the user is promised, and what the engine gives beyond that (node/internal/box/limits.go).
 const (
@@ -69,6 +76,20 @@ const (
 func ownLimits() *execv1.Limits { return &execv1.Limits{MaxProcesses: 256, MemoryBytes: memoryBytes} }
 
 func (b *box) launch(stdin, stdout *os.File) {
+	b.t.Helper()
+	b.runs(stdin, stdout, "run", "--bundle", b.bundle(), b.containerID())
+}
+
+func (b *box) runs(stdin, stdout *os.File, args ...string) {
+	b.t.Helper()
+	b.command = b.runsc(args...)
+	b.command.Stdin, b.command.Stdout, b.command.Stderr = stdin, stdout, b.log
+	if err := b.command.Start(); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *box) bundle() string {
 	b.t.Helper()
 	bundle := b.t.TempDir()
 	capabilities := []string{"CAP_AUDIT_WRITE", "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_MKNOD",
@@ -101,11 +122,7 @@ func (b *box) launch(stdin, stdout *os.File) {
 	if err := os.WriteFile(filepath.Join(bundle, "config.json"), spec, 0o600); err != nil {
 		b.t.Fatal(err)
 	}
-	b.command = b.runsc("run", "--bundle", bundle, b.containerID())
-	b.command.Stdin, b.command.Stdout, b.command.Stderr = stdin, stdout, b.log
-	if err := b.command.Start(); err != nil {
-		b.t.Fatal(err)
-	}
+	return bundle
 }
 
 func (b *box) shutDown() {
@@ -114,7 +131,7 @@ func (b *box) shutDown() {
 	}
 	<-b.gone
 	// A gofer leaves this mount behind.
-	_ = unix.Unmount(filepath.Join(b.home, ".runsc", "null-netns"), unix.MNT_DETACH)
+	_ = unix.Unmount(filepath.Join(b.hostFolder(), ".runsc", "null-netns"), unix.MNT_DETACH)
 }
 
 func (b *box) inside(script string) string {

@@ -1,0 +1,184 @@
+//go:build gvisor
+
+package agent_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/proto"
+
+	agentv1 "atoll/node/gen/agentv1"
+	execv1 "atoll/node/gen/execv1"
+)
+
+// checkpoint stores the box, which goes on, and returns the image's folder.
+func (b *box) checkpoint() string {
+	b.t.Helper()
+	image := filepath.Join(b.t.TempDir(), "image")
+	if err := os.Mkdir(image, 0o700); err != nil {
+		b.t.Fatal(err)
+	}
+	if out, err := b.runsc("checkpoint", "--leave-running", "--image-path", image, b.containerID()).CombinedOutput(); err != nil {
+		b.t.Fatalf("checkpoint: %v: %s", err, out)
+	}
+	return image
+}
+
+// restore makes another box of an image, with pipes of its own, and connects to it.
+func (b *box) restore(image string) *box {
+	b.t.Helper()
+	folder := b.t.TempDir()
+	r := &box{t: b.t, log: &tailWriter{}, inPath: filepath.Join(folder, "in"), outPath: filepath.Join(folder, "out"), meminfo: b.meminfo,
+		key: b.key, epoch: b.epoch, home: b.home}
+	r.hello = proto.CloneOf(b.hello)
+	var pipes []*os.File
+	for _, path := range []string{r.inPath, r.outPath} {
+		if err := unix.Mkfifo(path, 0o600); err != nil {
+			b.t.Fatal(err)
+		}
+		file, err := os.OpenFile(path, os.O_RDWR, 0)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		defer file.Close()
+		pipes = append(pipes, file)
+	}
+	r.life, r.endLife = context.WithCancelCause(context.Background())
+	r.gone = make(chan struct{})
+	r.runs(pipes[0], pipes[1], "restore", "--bundle", r.bundle(), "--image-path", image, r.containerID())
+	go r.watch()
+	b.t.Cleanup(r.close)
+	r.connect()
+	return r
+}
+
+// bunKernel uses the Bun that the kernel's own tests have fetched.
+func bunKernel(t *testing.T) *agentv1.Kernel {
+	t.Helper()
+	kernel, err := filepath.Abs("../../../kernels/bun/kernel.js")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cache := os.Getenv("ATOLL_CACHE")
+	if cache == "" {
+		cache = "/var/cache/atoll"
+	}
+	found, _ := filepath.Glob(filepath.Join(cache, "bun-*/node_modules/@oven/bun-linux-*/bin/bun"))
+	if len(found) == 0 {
+		t.Fatalf("no Bun under %s (remedy: ./atoll test \"Bun kernel\")", cache)
+	}
+	return &agentv1.Kernel{Language: "typescript", Argv: []string{found[len(found)-1], kernel}}
+}
+
+// draws takes one number from each generator that there is.
+func (b *box) draws(suffix string) map[string]string {
+	b.t.Helper()
+	drawn := map[string]string{}
+	for context, code := range map[string]string{
+		"py": "print('random', random.random()); print('ssl', ssl.RAND_bytes(16).hex()); print('uuid1', uuid.uuid1().hex); print('uuid4', uuid.uuid4().hex)\n" +
+			"print('secrets', secrets.token_hex()); print('tempfile', next(tempfile._get_candidate_names())); print('SystemRandom', random.SystemRandom().random())",
+		"sh": "echo RANDOM $RANDOM$RANDOM$RANDOM; echo urandom $(head -c 16 /dev/urandom | od -An -tx1 | tr -d ' ')",
+		"ts": "print('Math.random', Math.random()); print('randomUUID', crypto.randomUUID()); print('getRandomValues', crypto.getRandomValues(new Uint32Array(4)).join())\n" +
+			"print('node:randomUUID', nodeCrypto.randomUUID()); print('randomBytes', nodeCrypto.randomBytes(16).toString('hex')); print('big', Buffer.from(crypto.getRandomValues(new Uint8Array(4096))).toString('hex').slice(0, 32))",
+	} {
+		for line := range strings.Lines(string(b.exec(context+suffix, code).stdout)) {
+			name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+			drawn[name] = value
+		}
+	}
+	return drawn
+}
+
+func TestGvisor_forks_of_one_image_draw_random_numbers_of_their_own(t *testing.T) {
+	b := startBox(t, "/proc/meminfo")
+	b.hello.Kernels = append(b.hello.Kernels, bunKernel(t))
+	b.sayHello()
+	rename := map[string]string{}
+	for id, language := range map[string]string{"py": "python", "sh": "bash", "ts": "typescript"} {
+		b.open(id, language)
+		rename[id] = id + "2"
+	}
+	b.exec("py", "import random, secrets, ssl, tempfile, uuid")
+	b.exec("ts", "const nodeCrypto = require('node:crypto')")
+	b.draws("") // so that all of them have a state
+	image := b.checkpoint()
+	seen := map[string]string{}
+	for i, one := range []*box{b.restore(image), b.restore(image), nil} {
+		suffix := "2"
+		if one == nil {
+			one, suffix = b, ""
+		} else {
+			one.hello.Reconfigure, one.hello.RenameContexts, one.hello.ForgetHeld, one.hello.BoxId = true, rename, true, fmt.Sprint("box-fork-", i)
+			one.hello.Hostname = fmt.Sprint("fork-", i)
+			one.hello.Entropy = []byte(fmt.Sprintf("%032d", i))
+			one.sayHello()
+			one.exec("py2", "import os; print(os.environ['HOSTNAME'], os.uname().nodename, open('/etc/hosts').read().count('127.0.1.1'))").
+				prints(fmt.Sprintf("fork-%[1]d fork-%[1]d 1\n", i))
+		}
+		drawn := one.draws(suffix)
+		if len(drawn) != 15 {
+			t.Errorf("%d numbers: %v", len(drawn), drawn)
+		}
+		for name, value := range drawn {
+			if former, twice := seen[value]; twice || value == "" {
+				t.Errorf("%s: %s was drawn before (by %s)", name, value, former)
+			}
+			seen[value] = name
+		}
+	}
+}
+
+func TestGvisor_restored_box_goes_on_where_it_was(t *testing.T) {
+	b := newBox(t)
+	b.open("py", "python")
+	b.open("idle", "python")
+	b.exec("idle", "import socket, time\nf = open('kept', 'w+'); f.write('open '); f.flush()\ns = socket.create_server(('127.0.0.1', 0)); c = socket.create_connection(s.getsockname()); d, _ = s.accept()")
+	terminal := b.interactive()
+	b.typed(terminal, "x=kept\n")
+	terminal.untilPrinted("x=kept")
+	const limit = 10 * time.Second
+	cell := &execv1.ExecutionSpec{ExecutionId: "exec-long", ContextId: "py", TimeoutMs: uint32(limit.Milliseconds()),
+		Code: "import os, time\nprint('begun')\nwhile not os.path.exists('go'): time.sleep(0.02)\nprint('over')"}
+	r := b.begin(cell)
+	r.untilPrinted("begun")
+	process := b.start(&execv1.ProcessSpec{Argv: []string{"/bin/sh", "-c", "echo begun; until [ -e go ]; do sleep 0.05; done; echo over"}, TimeoutMs: uint64(limit.Milliseconds())})
+	process.untilPrinted("begun")
+	image := b.checkpoint()
+	b.closing.Store(true)
+	if out, err := b.runsc("kill", b.containerID(), "KILL").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	<-b.gone
+	stored := time.After(limit + 2*time.Second)
+	<-stored // longer than any limit inside
+	again := b.restore(image)
+	again.hello.Reconfigure = true
+	reply := again.sayHello()
+	if len(reply.Executions) != 3 {
+		t.Fatalf("%v", reply)
+	}
+	attach := func(before *run) *run {
+		last := before.events[len(before.events)-1].Seq
+		after := again.attach(before.id, last)
+		after.stdout, after.events = before.stdout, []*execv1.ExecutionEvent{{Seq: last}}
+		return after
+	}
+	cellAgain, processAgain, terminalAgain := attach(r), attach(process), attach(terminal)
+	again.shell("touch go").wait()
+	if cellAgain.wait(); cellAgain.finished.Reason != completed || string(cellAgain.stdout) != "begun\nover\n" {
+		t.Errorf("%v, %q", cellAgain.finished, cellAgain.stdout)
+	}
+	processAgain.wait().endsWith(0, "begun\nover\n")
+	again.typed(terminalAgain, "echo $x$x\n")
+	terminalAgain.untilPrinted("keptkept")
+	again.exec("idle", "c.sendall(b'still'); f.write(d.recv(10).decode()); f.flush(); print(open('kept').read())").prints("open still\n")
+	again.typed(terminalAgain, "exit\n")
+	terminalAgain.wait()
+}
