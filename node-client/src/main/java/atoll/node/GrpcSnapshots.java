@@ -62,7 +62,12 @@ final class GrpcSnapshots implements NodeSnapshots {
 
     private <Q> Box box(
             MethodDescriptor<Q, atoll.proto.engine.v1.Box> method, Q request, String what, Duration deadline) {
-        return Wire.box(calls.unary(method, request, what, deadline, Statuses::ofSnapshot));
+        return Wire.box(calls.unary(method, request, what, deadline));
+    }
+
+    /** For calls that make a box of a snapshot. */
+    private <Q> Box revived(MethodDescriptor<Q, atoll.proto.engine.v1.Box> method, Q request, String what) {
+        return Wire.box(calls.unary(method, request, what, WHOLE_MEMORY, Statuses::ofSnapshot));
     }
 
     @Override
@@ -87,7 +92,7 @@ final class GrpcSnapshots implements NodeSnapshots {
         request.renameContexts().forEach((old, now) -> built.putRenameContexts(old.toString(), now.toString()));
         request.assignment().ifPresent(assignment -> built.setAssignment(Wire.assignment(id, assignment)));
         request.limits().ifPresent(limits -> built.setLimits(Wire.limits(limits)));
-        return box(EngineGrpc.getRestoreBoxMethod(), built.build(), "restore of a sandbox", WHOLE_MEMORY);
+        return revived(EngineGrpc.getRestoreBoxMethod(), built.build(), "restore of a sandbox");
     }
 
     private static String text(Optional<BoxId> id) {
@@ -110,7 +115,7 @@ final class GrpcSnapshots implements NodeSnapshots {
                 .setPreparedBoxId(text(prepared))
                 .setAssignment(Wire.assignment(id, assignment))
                 .build();
-        return box(EngineGrpc.getResumeBoxMethod(), request, "resumption of a sandbox", WHOLE_MEMORY);
+        return revived(EngineGrpc.getResumeBoxMethod(), request, "resumption of a sandbox");
     }
 
     @Override
@@ -121,7 +126,7 @@ final class GrpcSnapshots implements NodeSnapshots {
                 .setPreparedBoxId(text(prepared))
                 .setAssignment(Wire.assignment(id, assignment))
                 .build();
-        return box(EngineGrpc.getRollbackBoxMethod(), request, "rollback of a sandbox", WHOLE_MEMORY);
+        return revived(EngineGrpc.getRollbackBoxMethod(), request, "rollback of a sandbox");
     }
 
     @Override
@@ -142,12 +147,8 @@ final class GrpcSnapshots implements NodeSnapshots {
                 .setKind(Wire.kind(kind))
                 .putAllLabels(labels)
                 .build();
-        return Wire.snapshot(calls.unary(
-                EngineGrpc.getCreateSnapshotMethod(),
-                request,
-                "snapshot of a sandbox",
-                WHOLE_MEMORY,
-                Statuses::ofSnapshot));
+        return Wire.snapshot(
+                calls.unary(EngineGrpc.getCreateSnapshotMethod(), request, "snapshot of a sandbox", WHOLE_MEMORY));
     }
 
     @Override
@@ -305,10 +306,11 @@ final class GrpcSnapshots implements NodeSnapshots {
         Snapshot send(InputStream data) throws IOException, InterruptedException {
             byte[] buffer = new byte[PART_BYTES];
             int count = data.readNBytes(buffer, 0, buffer.length);
-            while (count > 0) {
-                send(ImportSnapshotRequest.newBuilder()
-                        .setData(ByteString.copyFrom(buffer, 0, count))
-                        .build());
+            // A node that has all it needs may say so before it has all there is.
+            while (count > 0
+                    && taken(ImportSnapshotRequest.newBuilder()
+                            .setData(ByteString.copyFrom(buffer, 0, count))
+                            .build())) {
                 count = data.readNBytes(buffer, 0, buffer.length);
             }
             call.halfClose();

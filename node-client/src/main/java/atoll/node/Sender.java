@@ -33,6 +33,13 @@ abstract class Sender<Q, R> extends ClientCall.Listener<R> {
 
     /** Waits for the connection to take it. Fails as the call did, should it have ended. */
     void send(Q message) throws InterruptedException {
+        if (!taken(message)) {
+            throw AtollException.internal("the node ended a call before everything was sent", null);
+        }
+    }
+
+    /** The same for calls that the node may end well before everything was sent; false if it has. */
+    boolean taken(Q message) throws InterruptedException {
         lock.lockInterruptibly();
         try {
             long left = TimeUnit.SECONDS.toNanos(STALLED_SECONDS);
@@ -46,20 +53,18 @@ abstract class Sender<Q, R> extends ClientCall.Listener<R> {
                 }
                 left = changed.awaitNanos(left);
             }
-            checkOpen();
+            Status ended = end;
+            if (ended != null && !ended.isOk()) {
+                throw failure(ended);
+            }
+            if (ended != null) {
+                return false;
+            }
         } finally {
             lock.unlock();
         }
         call.sendMessage(message);
-    }
-
-    private void checkOpen() {
-        Status ended = end;
-        if (ended != null) {
-            throw ended.isOk()
-                    ? AtollException.internal("the node ended a call before everything was sent", null)
-                    : failure(ended);
-        }
+        return true;
     }
 
     /** Waits for the end of the call; fails as it did. */

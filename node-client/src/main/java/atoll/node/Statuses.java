@@ -3,6 +3,7 @@ package atoll.node;
 import atoll.core.AtollException;
 import atoll.core.ErrorCode;
 import io.grpc.Status;
+import java.util.List;
 import java.util.Locale;
 
 /** What the engine's statuses mean in core. */
@@ -49,11 +50,18 @@ final class Statuses {
                 "Resume it with POST /v1/sandboxes/{id}:resume and try again.");
     }
 
-    /** Of a call that names a snapshot; other things than the snapshot may be at fault. */
+    /** What a restore says of a snapshot that is at fault, or of what it needs, and not of the box. */
+    private static final List<String> OF_SNAPSHOTS = List.of("snapshot", "made with", "not on this node");
+
+    /** Of a call that makes something of a snapshot; other things than the snapshot may be at fault. */
     static AtollException ofSnapshot(Status status, String what) {
-        String said = status.getDescription() == null ? status.getCode().name() : status.getDescription();
-        boolean snapshot = said.toLowerCase(Locale.ROOT).contains("snapshot") && !PausedBox.isCauseOf(status);
-        if (snapshot && status.getCode() == Status.Code.NOT_FOUND) {
+        String said = status.getDescription() == null ? "" : status.getDescription();
+        String lower = said.toLowerCase(Locale.ROOT);
+        boolean snapshot = OF_SNAPSHOTS.stream().anyMatch(lower::contains);
+        if (!snapshot || lower.contains("has ended") || PausedBox.isCauseOf(status)) {
+            return failure(status, what);
+        }
+        if (status.getCode() == Status.Code.NOT_FOUND && lower.contains("snapshot")) {
             return error(
                     ErrorCode.SNAPSHOT_NOT_FOUND,
                     what + ": " + said,
@@ -61,7 +69,7 @@ final class Statuses {
                     "It was deleted or has expired: see /v1/snapshots.",
                     status);
         }
-        if (snapshot && status.getCode() == Status.Code.FAILED_PRECONDITION) {
+        if (status.getCode() == Status.Code.NOT_FOUND || status.getCode() == Status.Code.FAILED_PRECONDITION) {
             return error(
                     ErrorCode.SNAPSHOT_UNUSABLE,
                     what + ": " + said,
@@ -73,7 +81,8 @@ final class Statuses {
     }
 
     private static AtollException exhausted(String said, String message, Status status) {
-        boolean disk = said.toLowerCase(Locale.ROOT).contains("disk");
+        String lower = said.toLowerCase(Locale.ROOT);
+        boolean disk = lower.contains("disk") || lower.contains("no space left");
         return error(
                 disk ? ErrorCode.DISK_FULL : ErrorCode.NODE_FULL,
                 message,

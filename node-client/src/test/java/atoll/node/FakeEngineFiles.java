@@ -40,7 +40,9 @@ final class FakeEngineFiles {
             case NODE_UNAVAILABLE, PORT_CLOSED -> Status.UNAVAILABLE;
             case NOT_FOUND -> Status.NOT_FOUND;
             case SNAPSHOT_NOT_FOUND -> Status.NOT_FOUND;
-            case CONFLICT, SANDBOX_PAUSED, SNAPSHOT_UNUSABLE -> Status.FAILED_PRECONDITION;
+            case CONFLICT ->
+                e.message().endsWith("exists already") ? Status.ALREADY_EXISTS : Status.FAILED_PRECONDITION;
+            case SANDBOX_PAUSED, SNAPSHOT_UNUSABLE -> Status.FAILED_PRECONDITION;
             default -> Status.INTERNAL;
         };
         return status.withDescription(e.message());

@@ -12,6 +12,7 @@ import atoll.core.file.FileEvent;
 import atoll.core.file.FileOperation;
 import atoll.core.file.FileReader;
 import atoll.core.file.FileReply;
+import atoll.core.file.FileStat;
 import atoll.core.file.FileWriter;
 import atoll.core.file.ReadFile;
 import atoll.core.file.WriteFile;
@@ -21,6 +22,7 @@ import atoll.core.snapshot.SnapshotKind;
 import atoll.core.template.Limits;
 import java.io.IOException;
 import java.io.InputStream;
+import java.nio.ByteBuffer;
 import java.time.Duration;
 import java.time.Instant;
 import java.util.List;
@@ -34,7 +36,7 @@ import java.util.function.Supplier;
  * because every call of {@link Node} is idempotent. Streams are passed through: who reads one knows from where it goes on.
  *
  * <p>A call that needs the inside of a box and is refused because the box is paused is made again once it runs, if whoever
- * {@linkplain #onPaused asked to be told} brings that about. What must not be done twice is made once only, when the box runs; should a
+ * {@linkplain #onPaused asked to be told} brings that about, and a file is read on where it was cut off. What must not be done twice is made once only, when the box runs; should a
  * pause cross it all the same, the caller gets {@code SANDBOX_PAUSED}. An upload whose bytes were taken is not repeated either.
  *
  * <p>It also notices when a newer server has claimed the node. From then on every call fails at once: this server knows nothing of
@@ -319,7 +321,8 @@ public final class PatientNode implements Node {
 
     @Override
     public FileReader readFile(BoxId box, String user, ReadFile what) {
-        return inside(box, () -> node.readFile(box, user, what));
+        FileReader reader = inside(box, () -> node.readFile(box, user, what));
+        return what.archive().isPresent() ? reader : new ResumingReader(box, user, what, reader);
     }
 
     @Override
@@ -441,6 +444,73 @@ public final class PatientNode implements Node {
     @Override
     public void close() {
         node.close();
+    }
+
+    /** A file that is read on where a pause of its box cut it off, if it is still the same. */
+    private final class ResumingReader implements FileReader {
+        private final BoxId box;
+        private final String user;
+        private final ReadFile what;
+        private final FileStat file;
+        private volatile FileReader reader;
+        private volatile boolean closed;
+        /** For the reader only. */
+        private long read;
+
+        private int resumes;
+
+        ResumingReader(BoxId box, String user, ReadFile what, FileReader reader) {
+            this.box = box;
+            this.user = user;
+            this.what = what;
+            this.file = reader.file();
+            this.reader = reader;
+        }
+
+        @Override
+        public FileStat file() {
+            return file;
+        }
+
+        @Override
+        public Optional<ByteBuffer> next() throws InterruptedException {
+            while (true) {
+                try {
+                    Optional<ByteBuffer> piece = reader.next();
+                    read += piece.map(ByteBuffer::remaining).orElse(0);
+                    return piece;
+                } catch (AtollException e) {
+                    if (e.code() == ErrorCode.SANDBOX_PAUSED && what.length() > 0 && read >= what.length()) {
+                        // Nothing was missing but the end.
+                        return Optional.empty();
+                    }
+                    if (closed || !resumed(box, e, resumes++) || !reopened()) {
+                        throw e;
+                    }
+                }
+            }
+        }
+
+        /** False if what is there now is another file, or another content. */
+        private boolean reopened() {
+            reader.close();
+            long left = what.length() == 0 ? 0 : what.length() - read;
+            ReadFile rest = new ReadFile(what.path(), what.offset() + read, left, Optional.empty());
+            reader = inside(box, () -> node.readFile(box, user, rest));
+            if (closed) {
+                reader.close();
+            }
+            FileStat now = reader.file();
+            return now.inode() == file.inode()
+                    && now.size() == file.size()
+                    && now.modifiedAt().equals(file.modifiedAt());
+        }
+
+        @Override
+        public void close() {
+            closed = true;
+            reader.close();
+        }
     }
 
     /**

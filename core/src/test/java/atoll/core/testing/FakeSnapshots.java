@@ -299,6 +299,7 @@ public final class FakeSnapshots {
             if (box.state == BoxState.PAUSED) {
                 return box.seen();
             }
+            needUnused(snapshot);
             needDisk();
             box.pausedIn = Optional.of(snapshot);
             become(box, BoxState.PAUSING);
@@ -405,9 +406,10 @@ public final class FakeSnapshots {
             mine = node.connection;
             box = node.mutate(() -> node.settled(id));
             Kept there = kept.get(snapshot);
-            if (there != null) {
+            if (there != null && there.box.equals(id) && there.kind == kind) {
                 return seen(there);
             }
+            needUnused(snapshot);
             needDisk();
             made = ofNow(box, snapshot, kind, labels);
         }
@@ -443,6 +445,9 @@ public final class FakeSnapshots {
     void delete(SnapshotId id) {
         steps.reach(FakeCall.DELETE_SNAPSHOT, FakeCall.Step.BEFORE);
         boolean done = node.mutate(() -> {
+            if (isPause(id)) {
+                throw FakeNode.error(ErrorCode.CONFLICT, "snapshot " + id + " is the pause of a box");
+            }
             kept.remove(id);
             return true;
         });
@@ -500,6 +505,16 @@ public final class FakeSnapshots {
     private void needDisk() {
         if (!node.hasDisk(bytes)) {
             throw FakeNode.error(ErrorCode.DISK_FULL, "the disk has no room for a snapshot of " + bytes + " bytes");
+        }
+    }
+
+    private boolean isPause(SnapshotId id) {
+        return pauses.values().stream().anyMatch(there -> there.id.equals(id) && node.boxes.containsKey(there.box));
+    }
+
+    private void needUnused(SnapshotId id) {
+        if (kept.containsKey(id) || isPause(id)) {
+            throw FakeNode.error(ErrorCode.CONFLICT, "snapshot " + id + " exists already");
         }
     }
 
@@ -768,8 +783,9 @@ public final class FakeSnapshots {
             Kept read = read(id, labels, trusted, data);
             steps.reach(FakeCall.IMPORT_SNAPSHOT, FakeCall.Step.MIDWAY);
             synchronized (node.lock) {
+                needUnused(id);
                 needDisk();
-                kept.putIfAbsent(id, usable(read));
+                kept.put(id, usable(read));
             }
             steps.reach(FakeCall.IMPORT_SNAPSHOT, FakeCall.Step.AFTER);
             synchronized (node.lock) {

@@ -469,6 +469,34 @@ public abstract class NodeSnapshotContract extends NodeFixture {
     }
 
     @Test
+    void an_id_of_a_snapshot_is_used_once() throws Exception {
+        BoxId id = box(sandbox);
+        SnapshotId snapshot = snapshot(id, SnapshotKind.MEMORY);
+        byte[] file = exported(snapshot);
+        assertFails(ErrorCode.CONFLICT, () -> node.createSnapshot(id, snapshot, SnapshotKind.FILES, Map.of()));
+        assertFails(
+                ErrorCode.CONFLICT,
+                () -> node.importSnapshot(snapshot, Map.of(), List.of(), new ByteArrayInputStream(file)));
+        assertFails(ErrorCode.CONFLICT, () -> node.pauseBox(id, snapshot));
+        SnapshotId paused = SnapshotId.random();
+        assertThat(node.pauseBox(id, paused).state()).isEqualTo(BoxState.PAUSED);
+        assertFails(ErrorCode.CONFLICT, () -> node.createSnapshot(id, paused, SnapshotKind.MEMORY, Map.of()));
+        assertThat(node.snapshots()).hasSize(1);
+    }
+
+    @Test
+    void what_a_paused_box_is_goes_with_it_and_not_alone() {
+        BoxId id = box(sandbox);
+        SnapshotId paused = SnapshotId.random();
+        assertThat(node.pauseBox(id, paused).state()).isEqualTo(BoxState.PAUSED);
+        assertFails(ErrorCode.CONFLICT, () -> node.deleteSnapshot(paused));
+        assertFails(ErrorCode.SNAPSHOT_NOT_FOUND, () -> node.exportSnapshot(paused));
+        assertFails(ErrorCode.SANDBOX_PAUSED, () -> snapshot(id, SnapshotKind.FILES));
+        assertThat(resume(id).state()).isEqualTo(BoxState.READY);
+        node.deleteSnapshot(paused);
+    }
+
+    @Test
     void boxes_from_a_snapshot_start_where_it_was_made_and_go_apart() throws Exception {
         BoxId source = box(sandbox);
         run(source, "set x 1");

@@ -12,7 +12,9 @@ import atoll.core.SnapshotId;
 import atoll.core.execution.OutputReader;
 import atoll.core.execution.StandardStream;
 import atoll.core.file.FileOperation;
+import atoll.core.file.FileReader;
 import atoll.core.file.FileWriter;
+import atoll.core.file.ReadFile;
 import atoll.core.file.WriteFile;
 import atoll.core.node.BoxState;
 import atoll.core.node.ContextSpec;
@@ -23,10 +25,12 @@ import atoll.core.node.NodeStream;
 import atoll.core.node.OutputFollower;
 import atoll.core.node.PatientNode;
 import atoll.core.node.ProcessSpec;
+import java.io.ByteArrayOutputStream;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
@@ -205,6 +209,73 @@ public abstract class PatientNodeContract extends NodeFixture {
         assertThat(pausing.get(30, TimeUnit.SECONDS)).isEqualTo(BoxState.PAUSED);
         assertThat(listed.get(30, TimeUnit.SECONDS)).isEqualTo(1);
         assertThat(uploaded.get(30, TimeUnit.SECONDS)).isZero();
+    }
+
+    private void write(BoxId id, byte[] content) throws InterruptedException {
+        try (FileWriter writer = patient.writeFile(id, "", to("f", WriteFile.Mode.REPLACE))) {
+            for (int at = 0; at < content.length; at += FileWriter.LARGEST_PIECE) {
+                int size = Math.min(FileWriter.LARGEST_PIECE, content.length - at);
+                writer.write(ByteBuffer.wrap(content, at, size).slice());
+            }
+            assertThat(writer.commit().bytes()).isEqualTo(content.length);
+        }
+    }
+
+    private static byte[] numbered(int size) {
+        byte[] content = new byte[size];
+        for (int i = 0; i < size; i++) {
+            content[i] = (byte) (i * 31 + (i >> 10));
+        }
+        return content;
+    }
+
+    private static byte[] rest(FileReader reader) throws InterruptedException {
+        ByteArrayOutputStream all = new ByteArrayOutputStream();
+        for (Optional<ByteBuffer> piece = reader.next(); piece.isPresent(); piece = reader.next()) {
+            byte[] bytes = new byte[piece.get().remaining()];
+            piece.get().duplicate().get(bytes);
+            all.writeBytes(bytes);
+        }
+        return all.toByteArray();
+    }
+
+    @Test
+    void a_file_is_read_on_where_a_pause_cut_it_off() throws Exception {
+        BoxId id = box(sandbox);
+        byte[] content = numbered(8 << 20);
+        write(id, content);
+        resumeOnUse();
+        for (ReadFile what : List.of(ReadFile.whole("f"), new ReadFile("f", 1000, 7 << 20, Optional.empty()))) {
+            try (FileReader reader = patient.readFile(id, "", what)) {
+                byte[] first = new byte[reader.next().orElseThrow().remaining()];
+                pause(id);
+                int from = (int) what.offset() + first.length;
+                int to = what.length() == 0 ? content.length : (int) (what.offset() + what.length());
+                assertThat(rest(reader)).isEqualTo(Arrays.copyOfRange(content, from, to));
+            }
+        }
+        assertThat(resumes).hasValue(2);
+    }
+
+    @Test
+    void a_file_that_changed_after_a_pause_is_not_read_on() throws Exception {
+        BoxId id = box(sandbox);
+        write(id, numbered(8 << 20));
+        patient.onPaused(box -> {
+            boolean runs =
+                    node.resumeBox(box, Optional.empty(), assignment(sandbox)).state() == BoxState.READY;
+            try {
+                write(id, new byte[8 << 20]);
+            } catch (InterruptedException e) {
+                throw new AssertionError(e);
+            }
+            return runs;
+        });
+        try (FileReader reader = patient.readFile(id, "", ReadFile.whole("f"))) {
+            assertThat(reader.next()).isPresent();
+            pause(id);
+            assertFails(ErrorCode.SANDBOX_PAUSED, () -> rest(reader));
+        }
     }
 
     @Test
