@@ -17,6 +17,7 @@ import atoll.core.SandboxId;
 import atoll.core.SandboxTokens;
 import atoll.core.Scope;
 import atoll.core.ServerStatus;
+import atoll.core.SnapshotId;
 import atoll.core.execution.CapturedText;
 import atoll.core.execution.CodeExecRequest;
 import atoll.core.execution.CodeExecution;
@@ -59,6 +60,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.UUID;
 import java.util.OptionalInt;
 import java.util.Set;
 import java.util.concurrent.BlockingQueue;
@@ -595,7 +597,20 @@ final class FakeAtoll implements Atoll, Keys, CodeExecution, Executions, Sandbox
                 false,
                 nodeConnected ? Optional.empty() : Optional.of("connection refused"),
                 Optional.empty(),
-                List.of(new ServerStatus.PoolStatus("python", 4, 3, 1, 10, Map.of("empty", 2L), Optional.empty())),
+                List.of(new ServerStatus.PoolStatus(
+                        "python",
+                        4,
+                        3,
+                        1,
+                        2,
+                        Optional.of(new ServerStatus.PoolStatus.Golden(
+                                new SnapshotId(new UUID(0x4000, Long.MIN_VALUE + 1)), 5_000_000)),
+                        10,
+                        Map.of("empty", 2L),
+                        Map.of("restored", 9L, "started", 1L),
+                        Map.of("internal", 1L),
+                        95_000_000,
+                        Optional.empty())),
                 sandboxes.size(),
                 0,
                 0);

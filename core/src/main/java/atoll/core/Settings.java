@@ -25,6 +25,7 @@ import java.util.TreeMap;
  * @param maxExecutions on record, and as many processes; the oldest go first
  * @param usagePeriod how often it is looked what sandboxes use
  * @param usageRetention how long that is kept
+ * @param poolGrowth how far pools grow with their use
  */
 public record Settings(
         int poolDepth,
@@ -41,7 +42,8 @@ public record Settings(
         long maxExecutions,
         Duration usagePeriod,
         Duration usageRetention,
-        Map<String, Integer> poolDepths) {
+        Map<String, Integer> poolDepths,
+        PoolGrowth poolGrowth) {
 
     private static final long MIB = 1024 * 1024;
 
@@ -60,7 +62,23 @@ public record Settings(
             1_000_000,
             Duration.ofSeconds(5),
             Duration.ofHours(24),
-            Map.of());
+            Map.of(),
+            new PoolGrowth(32, 4, 25));
+
+    /**
+     * How far pools grow with their use. A pool of depth 0 stays empty.
+     *
+     * @param maxDepth boxes kept ready per template at most, however many are taken at once; a depth above it counts more
+     * @param maxPrepared boxes per template that are made without anything that runs, for restores; 0 for none
+     * @param memoryPercent what all pools together may take of the node's memory
+     */
+    public record PoolGrowth(int maxDepth, int maxPrepared, int memoryPercent) {
+        public PoolGrowth {
+            check("pool.max_depth", maxDepth, 0, 1000);
+            check("pool.max_prepared", maxPrepared, 0, 100);
+            check("pool.memory_percent", memoryPercent, 1, 100);
+        }
+    }
 
     public Settings {
         poolDepths = Map.copyOf(poolDepths);
@@ -123,7 +141,11 @@ public record Settings(
                 number(left, "retention.executions", d.maxExecutions),
                 Duration.ofSeconds(number(left, "usage.period_seconds", d.usagePeriod.toSeconds())),
                 Duration.ofHours(number(left, "usage.retention_hours", d.usageRetention.toHours())),
-                depths);
+                depths,
+                new PoolGrowth(
+                        (int) number(left, "pool.max_depth", d.poolGrowth.maxDepth()),
+                        (int) number(left, "pool.max_prepared", d.poolGrowth.maxPrepared()),
+                        (int) number(left, "pool.memory_percent", d.poolGrowth.memoryPercent())));
         if (!left.isEmpty()) {
             throw new IllegalArgumentException(
                     "settings: unknown " + left.keySet() + " (expected: only " + String.join(", ", names()) + ")");
@@ -136,6 +158,9 @@ public record Settings(
         return List.of(
                 "pool.depth",
                 "pool.depth.<template>",
+                "pool.max_depth",
+                "pool.max_prepared",
+                "pool.memory_percent",
                 "pool.starts",
                 "pool.refill_quiet_millis",
                 "pool.refill_latest_millis",

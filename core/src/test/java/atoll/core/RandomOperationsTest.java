@@ -131,7 +131,7 @@ class RandomOperationsTest {
 
         private boolean addsUp() {
             int pooled = fixture.core().status().pools().stream()
-                    .mapToInt(pool -> pool.ready() + pool.starting())
+                    .mapToInt(pool -> pool.ready() + pool.starting() + pool.prepared())
                     .sum();
             return fixture.node.liveBoxes()
                             == pooled + fixture.store.liveSandboxes().size()

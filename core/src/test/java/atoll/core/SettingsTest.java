@@ -16,6 +16,7 @@ class SettingsTest {
         assertThat(settings).isEqualTo(Settings.DEFAULT);
         assertThat(settings.poolDepth()).isEqualTo(4);
         assertThat(settings.poolStarts()).isEqualTo(4);
+        assertThat(settings.poolGrowth()).isEqualTo(new Settings.PoolGrowth(32, 4, 25));
         assertThat(settings.limits()).isEqualTo(new Limits(256L * 1024 * 1024, 500, 1024L * 1024 * 1024, 256, 4096));
         assertThat(settings.timeout()).isEqualTo(Duration.ofSeconds(30));
         assertThat(settings.maxTimeout()).isEqualTo(Duration.ofHours(24));
@@ -29,6 +30,9 @@ class SettingsTest {
         Settings settings = Settings.parse(Map.ofEntries(
                 Map.entry("pool.depth", "1"),
                 Map.entry("pool.depth.python", "7"),
+                Map.entry("pool.max_depth", "14"),
+                Map.entry("pool.max_prepared", "15"),
+                Map.entry("pool.memory_percent", "16"),
                 Map.entry("pool.starts", "2"),
                 Map.entry("pool.refill_quiet_millis", "3"),
                 Map.entry("pool.refill_latest_millis", "4"),
@@ -66,7 +70,8 @@ class SettingsTest {
                         11,
                         Duration.ofSeconds(12),
                         Duration.ofHours(13),
-                        Map.of("python", 7)));
+                        Map.of("python", 7),
+                        new Settings.PoolGrowth(14, 15, 16)));
         assertThat(settings.poolDepth("python")).isEqualTo(7);
         assertThat(settings.poolDepth("other")).isEqualTo(1);
     }

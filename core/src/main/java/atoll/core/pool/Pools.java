@@ -7,30 +7,55 @@ import atoll.core.ServerStatus.PoolStatus;
 import atoll.core.Settings;
 import atoll.core.node.Box;
 import atoll.core.node.Node;
+import atoll.core.node.NodeInfo;
+import atoll.core.node.NodeSnapshot;
 import atoll.core.template.Limits;
 import atoll.core.template.Template;
 import atoll.core.template.TemplateCatalog;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.Executor;
 import java.util.concurrent.Semaphore;
+import java.util.function.LongSupplier;
 
-/** The pools of all templates. They share one bound on starts, and one list of the boxes that are theirs. */
+/**
+ * The pools of all templates. They share one bound on starts, a part of the node's memory, and one list of the boxes that are theirs.
+ */
 public final class Pools implements AutoCloseable {
     /** The label by which a restarted server finds the boxes of a pool: template and the hash of what they were made from. */
     static final String LABEL = "atoll.pool";
 
+    private final Node node;
+    private final LongSupplier nanos;
+    private final MemoryShare memory;
     private final Map<String, Pool> pools = new LinkedHashMap<>();
-    /** From before a box is asked for until it has become a sandbox or is gone. */
+    /** From before a box is asked for until it has become a sandbox, was used for a restore, or is gone. */
     private final Set<BoxId> owned = ConcurrentHashMap.newKeySet();
+    /** Prepared boxes that somebody was given, and from which pool. */
+    private final Map<BoxId, Pool> lent = new ConcurrentHashMap<>();
 
     public Pools(TemplateCatalog catalog, Node node, Settings settings, Metrics metrics, Executor background) {
+        this(catalog, node, settings, metrics, background, System::nanoTime);
+    }
+
+    Pools(
+            TemplateCatalog catalog,
+            Node node,
+            Settings settings,
+            Metrics metrics,
+            Executor background,
+            LongSupplier nanos) {
+        this.node = node;
+        this.nanos = nanos;
+        this.memory = new MemoryShare(settings.poolGrowth().memoryPercent());
         Semaphore starts = new Semaphore(settings.poolStarts(), true);
+        var shared = new Pool.Shared(catalog, node, settings, metrics, background, starts, memory, owned, nanos);
         for (Template template : catalog.all()) {
-            pools.put(template.id(), new Pool(template, catalog, node, settings, metrics, background, starts, owned));
+            pools.put(template.id(), new Pool(template, shared));
         }
     }
 
@@ -41,29 +66,56 @@ public final class Pools implements AutoCloseable {
 
     /** A started box of the template, from now on the caller's: it calls {@link #handedOver} once the box has a sandbox or is gone. */
     public Taken take(String template) throws InterruptedException {
-        Pool pool = pools.get(template);
-        if (pool == null) {
-            throw AtollException.internal("no pool for template " + template, null);
-        }
-        return pool.take();
+        return pool(template).take();
     }
 
     /** A box of the template with limits that those in its pool can't get, started for this caller; else as {@link #take}. */
     public Taken start(String template, Limits limits) throws InterruptedException {
+        return pool(template).start(limits);
+    }
+
+    /**
+     * A prepared box to resume, roll back or restore into, if there is one that fits; from now on the caller's: it passes it to one
+     * call of the node and then calls {@link #handedOver}, whatever came of that call.
+     */
+    public Optional<BoxId> prepared(String template, Limits limits) {
+        Optional<Pool> pool = Optional.ofNullable(pools.get(template));
+        Optional<BoxId> taken = pool.flatMap(there -> there.prepared(limits));
+        taken.ifPresent(id -> lent.put(id, pool.get()));
+        return taken;
+    }
+
+    /** A sandbox of the template was made of a snapshot: no box of its pool could be used. */
+    public void missedForSnapshot(String template) {
+        Optional.ofNullable(pools.get(template)).ifPresent(pool -> pool.missed("snapshot"));
+    }
+
+    private Pool pool(String template) {
         Pool pool = pools.get(template);
         if (pool == null) {
             throw AtollException.internal("no pool for template " + template, null);
         }
-        return pool.start(limits);
+        return pool;
     }
 
+    /** The box is a sandbox's, or is gone; a prepared one was used, or was not. */
     public void handedOver(BoxId box) {
-        owned.remove(box);
+        Pool lender = lent.remove(box);
+        if (lender == null) {
+            owned.remove(box);
+        } else {
+            lender.used(box);
+        }
     }
 
     /** Whether the box is being started, waits in a pool, or is on its way to a sandbox. */
     public boolean owns(BoxId box) {
         return owned.contains(box);
+    }
+
+    /** Whether the snapshot is a pool's: such are looked after here, and by nobody else. */
+    public static boolean owns(NodeSnapshot snapshot) {
+        return snapshot.labels().containsKey(Golden.LABEL);
     }
 
     /** Takes over an unassigned box of an earlier life of the server; false if it belongs to no pool of today or is not needed. */
@@ -76,9 +128,36 @@ public final class Pools implements AutoCloseable {
         pools.values().forEach(pool -> pool.gone(box));
     }
 
-    /** Drops the boxes that are not in this complete list of the node's. */
+    /**
+     * Compares the pools with the node: drops boxes that are not in this complete list of the node's, finds golden snapshots, and gives
+     * up what was made by another build or from another image. To be called before {@link #adopt}.
+     */
     public void keepOnly(Set<BoxId> present) {
-        pools.values().forEach(pool -> pool.keepOnly(present));
+        NodeInfo info = node.info();
+        memory.nodeHas(info.memoryTotalBytes());
+        String build = info.engineVersion() + "\n" + info.runtimeVersion();
+        long asOf = nanos.getAsLong();
+        List<NodeSnapshot> golden =
+                node.snapshots().stream().filter(Pools::owns).toList();
+        for (NodeSnapshot snapshot : golden) {
+            boolean known = pools.keySet().stream().anyMatch(template -> isOf(template, snapshot));
+            if (!known) {
+                node.deleteSnapshot(snapshot.id());
+            }
+        }
+        pools.forEach((template, pool) -> pool.compare(
+                build,
+                present,
+                golden.stream().filter(snapshot -> isOf(template, snapshot)).toList(),
+                asOf));
+    }
+
+    private static boolean isOf(String template, NodeSnapshot golden) {
+        return golden.labels().getOrDefault(Golden.LABEL, "").startsWith(labelPrefix(template));
+    }
+
+    static String labelPrefix(String template) {
+        return template + "@";
     }
 
     public List<PoolStatus> status() {

@@ -413,9 +413,10 @@ public final class SandboxService implements Sandboxes {
         LiveSandbox made = new LiveSandbox(creating);
         made.mainPending = main.isPresent();
         made.underConstruction = true;
-        Optional<Context> warm = box.warmContexts().stream()
+        // Those of a box that was restored came with its snapshot.
+        Optional<Context> warm = box.contexts().stream()
                 .findFirst()
-                .map(spec -> new Context(spec.id(), caller.project(), id, spec.language(), true, now));
+                .map(held -> new Context(held.id(), caller.project(), id, held.language(), true, now));
         warm.ifPresent(made::add);
         live.put(id, made);
         try {

@@ -3,6 +3,7 @@ package atoll.core.testing;
 import atoll.core.AtollCore;
 import atoll.core.Caller;
 import atoll.core.Metrics;
+import atoll.core.ServerStatus.PoolStatus;
 import atoll.core.Settings;
 import atoll.core.execution.CodeExecRequest;
 import atoll.core.execution.ExecutionHandle;
@@ -68,11 +69,16 @@ public final class CoreFixture implements AutoCloseable {
         return this;
     }
 
-    /** Ready, and every pool full. */
+    /** Ready, and every pool full, with its golden snapshot and a prepared box where it has such. */
     public CoreFixture full() {
-        Eventually.until(
-                () -> core.status().pools().stream().allMatch(pool -> pool.ready() >= pool.target()), core::status);
+        Eventually.until(() -> core.status().pools().stream().allMatch(this::isFull), core::status);
         return this;
+    }
+
+    private boolean isFull(PoolStatus pool) {
+        boolean beneath = pool.golden().isPresent()
+                && pool.prepared() >= Math.min(1, settings.poolGrowth().maxPrepared());
+        return pool.ready() >= pool.target() && (pool.target() == 0 || beneath);
     }
 
     public Caller caller() {
