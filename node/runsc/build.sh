@@ -7,7 +7,7 @@
 # The result is kept under ${ATOLL_CACHE:-/var/cache/atoll}/runsc/<hash>, where
 # the hash covers everything the binaries are made of. OUTDIR, where given,
 # becomes a symbolic link to it.
-#   <hash>/{runsc,VERSION,gvisor-bin/gvisor_sentry,gvisor-bin/gvisor-sentry-prewarmer}
+#   <hash>/{runsc,VERSION,WORKER,gvisor-bin/gvisor_sentry,gvisor-bin/gvisor-sentry-prewarmer}
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -89,6 +89,8 @@ gcc -std=c11 -Wall -Wextra -Werror -Os -ffreestanding -fno-stack-protector -fno-
   -o "$out/gvisor-bin/gvisor-sentry-prewarmer" "$here/prewarmer/prewarmer.c"
 
 [[ $("$out/runsc" --version | head -1) == "runsc version $version" ]] || fail "the built runsc does not say version $version"
+# The version of the protocol that "runsc worker" speaks.
+echo 1 >"$out/WORKER"
 echo "$version" >"$out/VERSION"
 chmod -R a+rX,go-w "$out"
 sync -f "$out"

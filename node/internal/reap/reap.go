@@ -148,11 +148,20 @@ func (r *Reaper) fork(command Command, files []uintptr) (pid int, status <-chan 
 	return pid, status, err
 }
 
-// Run starts a command and waits for its end; when ctx ends it is killed.
-func (r *Reaper) Run(ctx context.Context, command Command) (unix.WaitStatus, error) {
+// Process is a command that was started.
+type Process struct {
+	Pid int
+	// Status yields its status when it has ended, once.
+	Status <-chan unix.WaitStatus
+	// command is for messages.
+	command string
+}
+
+// Start starts a command, which ends with this process at the latest.
+func (r *Reaper) Start(command Command) (*Process, error) {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	defer null.Close()
 	files := make([]uintptr, len(command.Files))
@@ -164,26 +173,44 @@ func (r *Reaper) Run(ctx context.Context, command Command) (unix.WaitStatus, err
 	}
 	pid, status, err := r.fork(command, files)
 	if err != nil {
-		return 0, fmt.Errorf("starting %s: %w", command.Path, err)
+		return nil, fmt.Errorf("starting %s: %w", command.Path, err)
 	}
-	select {
-	case s := <-status:
-		return s, nil
-	case <-ctx.Done():
-	}
+	return &Process{Pid: pid, Status: status, command: command.Path}, nil
+}
+
+// Kill kills a process and waits for its end. Requires: nobody else receives from Status. ended says that it had ended before, and how.
+func (p *Process) Kill() (status unix.WaitStatus, ended bool, err error) {
 	// The status channel is still empty or the process has just been reaped; in
 	// the second case the id can't have been given to another process yet only if
 	// we look again first.
 	select {
-	case s := <-status:
-		return s, nil
+	case s := <-p.Status:
+		return s, true, nil
 	default:
-		_ = unix.Kill(pid, unix.SIGKILL)
+		_ = unix.Kill(p.Pid, unix.SIGKILL)
 	}
 	select {
-	case <-status:
+	case s := <-p.Status:
+		return s, false, nil
 	case <-time.After(10 * time.Second):
-		return 0, fmt.Errorf("%s (process %d) does not die: %w", command.Path, pid, ctx.Err())
+		return 0, false, fmt.Errorf("%s (process %d) does not die", p.command, p.Pid)
 	}
-	return 0, fmt.Errorf("%s: %w", command.Path, ctx.Err())
+}
+
+// Run starts a command and waits for its end; when ctx ends it is killed.
+func (r *Reaper) Run(ctx context.Context, command Command) (unix.WaitStatus, error) {
+	p, err := r.Start(command)
+	if err != nil {
+		return 0, err
+	}
+	select {
+	case s := <-p.Status:
+		return s, nil
+	case <-ctx.Done():
+	}
+	s, ended, err := p.Kill()
+	if ended {
+		return s, nil
+	}
+	return 0, errors.Join(fmt.Errorf("%s: %w", command.Path, ctx.Err()), err)
 }

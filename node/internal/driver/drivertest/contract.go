@@ -37,7 +37,7 @@ const (
 	secondID = "box-bbbbbbbbbbbbbbbbbbbbbbbbbb"
 )
 
-func (s Subject) make(t *testing.T, id string) *sandbox {
+func (s Subject) make(t testing.TB, id string) *sandbox {
 	t.Helper()
 	group, err := s.Cgroups.Create(id, cgroup.Limits{MemoryBytes: 304 << 20})
 	if err != nil {
@@ -65,7 +65,7 @@ func (s Subject) make(t *testing.T, id string) *sandbox {
 }
 
 // prepared is a sandbox that nothing runs in yet.
-func (s Subject) prepared(t *testing.T, id string, change ...func(*driver.Spec)) *sandbox {
+func (s Subject) prepared(t testing.TB, id string, change ...func(*driver.Spec)) *sandbox {
 	t.Helper()
 	b := s.make(t, id)
 	for _, f := range change {
@@ -77,7 +77,7 @@ func (s Subject) prepared(t *testing.T, id string, change ...func(*driver.Spec))
 	return b
 }
 
-func (s Subject) start(t *testing.T, id string, change ...func(*driver.Spec)) *sandbox {
+func (s Subject) start(t testing.TB, id string, change ...func(*driver.Spec)) *sandbox {
 	t.Helper()
 	b := s.prepared(t, id, change...)
 	b.check(t, s.Driver.Launch(t.Context(), id, b.spec.Dir, b.spec.Build))
@@ -85,7 +85,7 @@ func (s Subject) start(t *testing.T, id string, change ...func(*driver.Spec)) *s
 }
 
 // check fails the test with what the sandbox said.
-func (b *sandbox) check(t *testing.T, err error) {
+func (b *sandbox) check(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatalf("%v; log: %s", err, driver.Tail(filepath.Join(b.spec.Dir, driver.StderrName), 2048))
@@ -93,7 +93,7 @@ func (b *sandbox) check(t *testing.T, err error) {
 }
 
 // hello fails the test if the agent does not answer.
-func (b *sandbox) hello(t *testing.T, epoch uint64) {
+func (b *sandbox) hello(t testing.TB, epoch uint64) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience.Of(20*time.Second))
 	defer cancel()
@@ -203,7 +203,7 @@ func Contract(t *testing.T, subject func(t *testing.T) Subject) {
 	})
 }
 
-func await(t *testing.T, condition func() bool) {
+func await(t testing.TB, condition func() bool) {
 	t.Helper()
 	within := patience.Of(5 * time.Second)
 	for deadline := time.Now().Add(within); !condition(); {
@@ -215,7 +215,7 @@ func await(t *testing.T, condition func() bool) {
 }
 
 // Hierarchy is the host's, for one test, and must be empty at its end.
-func Hierarchy(t *testing.T, instance string) cgroup.Hierarchy {
+func Hierarchy(t testing.TB, instance string) cgroup.Hierarchy {
 	t.Helper()
 	h, err := cgroup.Detect(cgroup.Root, instance)
 	if err != nil {

@@ -25,7 +25,7 @@ import (
 
 // line is a connection to an agent with one process, cat, that prints what it is given.
 type line struct {
-	t       *testing.T
+	t       testing.TB
 	box     *sandbox
 	session *frame.Session
 	stream  *frame.Stream
@@ -34,7 +34,7 @@ type line struct {
 
 const catID = "proc-aaaaaaaaaaaaaaaaaaaaaaaaaa"
 
-func (b *sandbox) dial(t *testing.T, epoch uint64) *line {
+func (b *sandbox) dial(t testing.TB, epoch uint64) *line {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience.Of(20*time.Second))
 	defer cancel()
@@ -130,7 +130,7 @@ func (b *sandbox) become(source *sandbox) *sandbox {
 }
 
 // move renames the streams to another folder, as the engine does when it gives what was prepared to a box.
-func (b *sandbox) move(t *testing.T) {
+func (b *sandbox) move(t testing.TB) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "moved")
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -148,7 +148,7 @@ func (b *sandbox) move(t *testing.T) {
 }
 
 // copyImages has a sandbox use copies of its images elsewhere.
-func copyImages(t *testing.T) func(*driver.Spec) {
+func copyImages(t testing.TB) func(*driver.Spec) {
 	return func(s *driver.Spec) {
 		dir := t.TempDir()
 		for _, path := range []*string{&s.ImagePath, &s.AgentImagePath} {
@@ -280,6 +280,43 @@ func snapshots(t *testing.T, subject func(t *testing.T) Subject) {
 		l.write("source\n")
 		l.expect("before\nsource\n")
 	})
+	t.Run("RequestThatComesDuringASnapshotIsAnsweredByTheSourceAlone", func(t *testing.T) {
+		s := subject(t)
+		source := s.start(t, firstID)
+		l := source.dial(t, 1).startCat()
+		said := ""
+		for i := range 8 {
+			image := filepath.Join(t.TempDir(), "image")
+			done := make(chan error, 1)
+			go func() { done <- s.Driver.Checkpoint(t.Context(), firstID, source.spec.Dir, "", image) }()
+			<-time.After(time.Duration(i) * 3 * time.Millisecond)
+			l.write("during\n")
+			said += "during\n"
+			l.expect(said)
+			source.check(t, <-done)
+		}
+		source.check(t, s.Driver.Pause(t.Context(), firstID, source.spec.Dir, ""))
+		written := make(chan error, 1)
+		go func() {
+			request := &execv1.WriteInputRequest{ProcessId: catID, Data: []byte("source\n"), WaitMs: 10_000}
+			written <- frame.Call(t.Context(), l.session, agentrpc.WriteInput, request, &execv1.WriteInputReply{})
+		}()
+		select {
+		case err := <-written:
+			t.Fatalf("a paused sandbox answered: %v", err)
+		case <-time.After(100 * time.Millisecond):
+		}
+		image := filepath.Join(t.TempDir(), "image")
+		source.check(t, s.Driver.Checkpoint(t.Context(), firstID, source.spec.Dir, "", image))
+		target := s.prepared(t, secondID).become(source)
+		target.check(t, s.Driver.Restore(t.Context(), secondID, target.spec.Dir, "", image))
+		m := target.dial(t, 2).attach()
+		m.write("copy\n")
+		m.expect(said + "copy\n")
+		source.check(t, s.Driver.Resume(t.Context(), firstID, source.spec.Dir, ""))
+		source.check(t, <-written)
+		l.expect(said + "source\n")
+	})
 	t.Run("FailedSnapshotLeavesTheSandboxAsItWas", func(t *testing.T) {
 		s := subject(t)
 		b := s.start(t, firstID)
@@ -407,7 +444,7 @@ func snapshots(t *testing.T, subject func(t *testing.T) Subject) {
 }
 
 // remove deletes the sandbox and its group, and sees to it that none of its processes is left.
-func (b *sandbox) remove(t *testing.T, s Subject) {
+func (b *sandbox) remove(t testing.TB, s Subject) {
 	t.Helper()
 	b.check(t, s.Driver.Delete(t.Context(), b.spec.ID, b.spec.Build))
 	await(t, func() bool {
@@ -451,4 +488,75 @@ func OlderBuild(t *testing.T, s Subject, older string) {
 	if err == nil || !strings.Contains(err.Error(), older) {
 		t.Fatalf("a snapshot was restored by another build than made it: %v (expected: an error that names %s)", err, older)
 	}
+}
+
+// HelperCrash is the contract's part about a driver with a process of its own that does its operations. stop and kill are about that process.
+func HelperCrash(t *testing.T, s Subject, stop, kill func()) {
+	source := s.start(t, firstID)
+	l := source.dial(t, 1).startCat()
+	said := ""
+	lives := func(text string) {
+		t.Helper()
+		l.write(text)
+		said += text
+		l.expect(said)
+	}
+	lives("before\n")
+	operations := map[string]func() error{
+		"checkpoint": func() error {
+			return s.Driver.Checkpoint(t.Context(), firstID, source.spec.Dir, "", filepath.Join(t.TempDir(), "image"))
+		},
+		"files": func() error {
+			return s.Driver.CheckpointFiles(t.Context(), firstID, source.spec.Dir, "", filepath.Join(t.TempDir(), "image"))
+		},
+	}
+	for name, operation := range operations {
+		stop()
+		failed := make(chan error, 1)
+		go func() { failed <- operation() }()
+		select {
+		case err := <-failed:
+			t.Fatalf("%s: %v while the helper stood still", name, err)
+		case <-time.After(200 * time.Millisecond):
+		}
+		kill()
+		if err := <-failed; err == nil {
+			t.Fatalf("%s worked without the helper", name)
+		}
+		lives(name + "\n")
+		source.check(t, operation())
+		lives(name + " again\n")
+	}
+	// In the midst of it; it may have been done just before.
+	image := filepath.Join(t.TempDir(), "image")
+	done := make(chan error, 1)
+	go func() { done <- s.Driver.Checkpoint(t.Context(), firstID, source.spec.Dir, "", image) }()
+	await(t, func() bool {
+		files, err := os.ReadDir(image)
+		return err == nil && len(files) > 0
+	})
+	kill()
+	t.Logf("killed in the midst of a snapshot: %v", <-done)
+	lives("midst\n")
+	// A sandbox that was being restored is lost, its snapshot is not.
+	image = filepath.Join(t.TempDir(), "image")
+	source.check(t, s.Driver.Checkpoint(t.Context(), firstID, source.spec.Dir, "", image))
+	target := s.prepared(t, secondID).become(source)
+	stop()
+	go func() { done <- s.Driver.Restore(t.Context(), secondID, target.spec.Dir, "", image) }()
+	select {
+	case err := <-done:
+		t.Fatalf("restored while the helper stood still: %v", err)
+	case <-time.After(100 * time.Millisecond):
+	}
+	kill()
+	if err := <-done; err == nil {
+		t.Fatal("restored without the helper")
+	}
+	target.remove(t, s)
+	second := s.prepared(t, secondID).become(source)
+	second.check(t, s.Driver.Restore(t.Context(), secondID, second.spec.Dir, "", image))
+	m := second.dial(t, 2).attach()
+	m.write("copy\n")
+	m.expect(said + "copy\n")
 }

@@ -1,4 +1,5 @@
-// Package gvisor runs boxes in gVisor, by executing runsc.
+// Package gvisor runs boxes in gVisor: it executes runsc to make a sandbox, and
+// has one runsc that stays, the worker, do the rest.
 package gvisor
 
 import (
@@ -18,7 +19,7 @@ import (
 	"atoll/node/internal/reap"
 )
 
-// Driver executes the runsc of the build that a sandbox was made with.
+// Driver uses the runsc of the build that a sandbox was made with.
 type Driver struct {
 	// builds knows the folders of the builds, version is the current one.
 	builds builds
@@ -30,6 +31,7 @@ type Driver struct {
 	empty   string
 	version string
 	reaper  *reap.Reaper
+	workers workers
 }
 
 // Options of New.
@@ -137,34 +139,33 @@ func (d *Driver) Prepare(ctx context.Context, spec driver.Spec) (int, error) {
 }
 
 func (d *Driver) Launch(ctx context.Context, id, _, build string) error {
-	return d.command(ctx, build, "start", id)
+	return d.operate(ctx, operation{Operation: "start", Container: id}, build)
 }
 
 func (d *Driver) Restore(ctx context.Context, id, _, build, image string) error {
-	return d.command(ctx, build, "restore", "--detach", "--image-path", image, id)
+	return d.operate(ctx, operation{Operation: "restore", Container: id, Image: image}, build)
 }
 
 func (d *Driver) Pause(ctx context.Context, id, _, build string) error {
-	return d.command(ctx, build, "pause", id)
+	return d.operate(ctx, operation{Operation: "pause", Container: id}, build)
 }
 
 func (d *Driver) Resume(ctx context.Context, id, _, build string) error {
-	return d.command(ctx, build, "resume", id)
+	return d.operate(ctx, operation{Operation: "resume", Container: id}, build)
 }
 
 func (d *Driver) Checkpoint(ctx context.Context, id, _, build, image string) error {
 	if err := os.Mkdir(image, 0o700); err != nil {
 		return err
 	}
-	// Not left running, a sandbox whose snapshot fails (a full disk) would be lost with it.
-	return d.command(ctx, build, "checkpoint", "--leave-running", "--image-path", image, id)
+	return d.operate(ctx, operation{Operation: "checkpoint", Container: id, Image: image}, build)
 }
 
 func (d *Driver) CheckpointFiles(ctx context.Context, id, _, build, image string) error {
 	if err := os.Mkdir(image, 0o700); err != nil {
 		return err
 	}
-	if err := d.command(ctx, build, "fscheckpoint", "--leave-running", "--image-path", image, id); err != nil {
+	if err := d.operate(ctx, operation{Operation: "fscheckpoint", Container: id, Image: image}, build); err != nil {
 		return err
 	}
 	return checkFilesSnapshot(image)
@@ -240,9 +241,19 @@ type call struct {
 	env []string
 }
 
-// command executes runsc on a sandbox that is there: name, flags, id.
-func (d *Driver) command(ctx context.Context, build, name string, args ...string) error {
-	return d.run(ctx, call{name: name, build: build, args: append(append(d.flags(""), name), args...)})
+// execute does an operation by executing runsc, for builds without a worker.
+func (d *Driver) execute(ctx context.Context, o operation, build string) error {
+	args := append(d.flags(""), o.Operation)
+	switch o.Operation {
+	case "restore":
+		args = append(args, "--detach", "--image-path", o.Image)
+	case "checkpoint", "fscheckpoint":
+		// Not left running, a sandbox whose snapshot fails (a full disk) would be lost with it.
+		args = append(args, "--leave-running", "--image-path", o.Image)
+	case "delete":
+		args = append(args, "--force")
+	}
+	return d.run(ctx, call{name: o.Operation, build: build, args: append(args, o.Container)})
 }
 
 // run executes runsc; what it prints ends up in the error.
@@ -297,6 +308,7 @@ func newOutputFile() (*os.File, error) {
 	return os.NewFile(uintptr(fd), "runsc-output"), nil
 }
 
+// readAll reads the beginning.
 func readAll(f *os.File) string {
 	b := make([]byte, 4096)
 	n, err := f.ReadAt(b, 0)
@@ -318,7 +330,7 @@ func (d *Driver) Delete(ctx context.Context, id, build string) error {
 		// Any build can kill what another made.
 		build = ""
 	}
-	if err := d.command(ctx, build, "delete", "--force", id); err != nil {
+	if err := d.operate(ctx, operation{Operation: "delete", Container: id}, build); err != nil {
 		// A create that was cut off leaves files which runsc itself can't load any
 		// more. The processes are killed through the control group; the files are
 		// removed here.

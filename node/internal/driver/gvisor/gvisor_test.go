@@ -3,11 +3,15 @@ package gvisor_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"atoll/node/internal/driver/drivertest"
 	"atoll/node/internal/driver/gvisor"
@@ -19,7 +23,7 @@ import (
 // reaper is this process's, which has one at most.
 var reaper = sync.OnceValues(reap.Start)
 
-func subject(t *testing.T, runsc, runtimes string) drivertest.Subject {
+func subject(t testing.TB, runsc, runtimes string) drivertest.Subject {
 	t.Helper()
 	r, err := reaper()
 	if err != nil {
@@ -37,6 +41,7 @@ func subject(t *testing.T, runsc, runtimes string) drivertest.Subject {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
+		d.Close()
 		if err := errors.Join(d.Unmount(), net.Remove(netns)); err != nil {
 			t.Error(err)
 		}
@@ -75,7 +80,7 @@ func otherBuild(t *testing.T, build string) string {
 	if err := os.Mkdir(filepath.Join(dir, "gvisor-bin"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"VERSION", "runsc", "gvisor-bin/gvisor_sentry", "gvisor-bin/gvisor-sentry-prewarmer"} {
+	for _, name := range []string{"VERSION", "WORKER", "runsc", "gvisor-bin/gvisor_sentry", "gvisor-bin/gvisor-sentry-prewarmer"} {
 		content, err := os.ReadFile(filepath.Join(build, name))
 		if err != nil {
 			t.Fatal(err)
@@ -85,4 +90,68 @@ func otherBuild(t *testing.T, build string) string {
 		}
 	}
 	return dir
+}
+
+func TestWorkerThatCrashesFailsWhatItDidAndNoSandbox(t *testing.T) {
+	files := enginetest.Files(t)
+	s := subject(t, files.Runsc, "")
+	signal := func(signal unix.Signal) func() {
+		return func() {
+			if err := unix.Kill(worker(t), signal); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	drivertest.HelperCrash(t, s, signal(unix.SIGSTOP), signal(unix.SIGKILL))
+	s.Driver.(*gvisor.Driver).Close()
+	if pids := workers(t); len(pids) > 0 {
+		t.Errorf("workers left: %v", pids)
+	}
+}
+
+// TestBuildWithoutAWorkerIsExecuted has the whole contract kept by executing runsc, as builds from before the worker are driven.
+func TestBuildWithoutAWorkerIsExecuted(t *testing.T) {
+	files := enginetest.Files(t)
+	without := t.TempDir()
+	if err := errors.Join(os.CopyFS(without, os.DirFS(files.Runsc)), os.Remove(filepath.Join(without, "WORKER"))); err != nil {
+		t.Fatal(err)
+	}
+	drivertest.Contract(t, func(t *testing.T) drivertest.Subject { return subject(t, without, "") })
+	if pids := workers(t); len(pids) > 0 {
+		t.Errorf("workers %v (expected: none)", pids)
+	}
+}
+
+func worker(t *testing.T) int {
+	t.Helper()
+	pids := workers(t)
+	if len(pids) != 1 {
+		t.Fatalf("workers: %v (expected: one)", pids)
+	}
+	return pids[0]
+}
+
+// workers are this process's, dead ones not among them.
+func workers(t *testing.T) (pids []int) {
+	t.Helper()
+	paths, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range paths {
+		status, err := os.ReadFile(filepath.Join(path, "status"))
+		if err != nil || !strings.Contains(string(status), fmt.Sprintf("\nPPid:\t%d\n", os.Getpid())) {
+			continue
+		}
+		line, err := os.ReadFile(filepath.Join(path, "cmdline"))
+		if err != nil || !strings.HasSuffix(string(line), "\x00worker\x00") {
+			continue
+		}
+		pid, err := strconv.Atoi(filepath.Base(path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		pids = append(pids, pid)
+	}
+	return pids
 }

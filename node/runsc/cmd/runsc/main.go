@@ -49,5 +49,7 @@ func main() {
 
 		// runsc executes itself with this one for sandboxes with bind mounts.
 		new(cmd.Gofer): internal,
+		// The engine's driver executes this one.
+		new(worker): internal,
 	}, []subcommands.Command{new(cmd.Platforms), new(cmd.Syscalls)})
 }

@@ -18,8 +18,13 @@ func main() {
 	}
 	counter := 0
 	var timers *timers
+	// As the agent does: it is woken by a poll when there is input.
+	if err := syscall.SetNonblock(0, true); err != nil {
+		fmt.Println(err)
+		return
+	}
 	fmt.Println("ready")
-	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+	for lines := bufio.NewScanner(os.NewFile(0, "input")); lines.Scan(); {
 		switch lines.Text() {
 		case "fill":
 			fmt.Println(fill("/filled"))
