@@ -46,6 +46,7 @@ type rig struct {
 	t      *testing.T
 	dir    string
 	driver *drivertest.Fake
+	images string
 	digest string
 }
 
@@ -57,6 +58,7 @@ func newRig(t *testing.T) *rig {
 	h := drivertest.Hierarchy(t, fmt.Sprintf("bt%d", os.Getpid()))
 	r.driver = &drivertest.Fake{Dir: t.TempDir(), Cgroups: h}
 	images := t.TempDir()
+	r.images = images
 	digest := sha256.Sum256(nil)
 	r.digest = hex.EncodeToString(digest[:])
 	metadata, err := json.Marshal(image.Metadata{Name: "test", Digest: r.digest, User: "user"})

@@ -56,9 +56,6 @@ type link struct {
 	idle    chan struct{}
 }
 
-// errClosing says that a link takes no more calls, since the box is about to be paused.
-var errClosing = errors.New("the link takes no more calls")
-
 // enter begins a call that a pause waits for a little; leave ends it.
 func (l *link) enter() bool {
 	l.calls.Add(1)

@@ -115,7 +115,6 @@ func Open(config Config) (*Node, error) {
 	if err := n.takeOver(); err != nil {
 		return nil, err
 	}
-	n.dropUnused()
 	go n.boundLogs()
 	return n, nil
 }
@@ -196,22 +195,32 @@ func (n *Node) takeOver() error {
 			}
 		}
 	}
+	var starts []func()
 	for id, r := range records {
 		if r.owner == "" {
-			n.takeOverBox(id, r)
+			starts = append(starts, n.takeOverBox(id, r))
 		}
 	}
 	n.sweepPauses()
-	return n.sweep()
+	if err := n.sweep(); err != nil {
+		return err
+	}
+	n.dropUnused()
+	// Only now: from here on a box's record is its own.
+	for _, start := range starts {
+		start()
+	}
+	return nil
 }
 
-func (n *Node) takeOverBox(id string, r *record) {
+// takeOverBox registers a box, and returns what starts its goroutine.
+func (n *Node) takeOverBox(id string, r *record) (start func()) {
 	if r.box.GetState() == enginev1.BoxState_BOX_STATE_PREPARED && r.container.Process.BootID != n.bootID {
 		// Nobody lives in it.
 		if err := n.removeUnknown(id); err != nil {
 			n.logger.Error("remains of a box are still there", "box", id, "error", err)
 		}
-		return
+		return func() {}
 	}
 	if r.container.Agent == "" {
 		r.container.Agent = n.agent
@@ -222,22 +231,22 @@ func (n *Node) takeOverBox(id string, r *record) {
 	c := b.container.Load()
 	if r.box.GetState() == enginev1.BoxState_BOX_STATE_ENDED {
 		b.endLife(errDied)
-		go b.run(func() {
-			b.closeBooks()
-			// What the earlier engine may not have come to.
-			if err := b.free(); err != nil {
-				b.logger.Error("resources of an ended box are still there", "error", err)
-			}
-		})
-		return
+		return func() {
+			go b.run(func() {
+				b.closeBooks()
+				// What the earlier engine may not have come to.
+				if err := b.free(); err != nil {
+					b.logger.Error("resources of an ended box are still there", "error", err)
+				}
+			})
+		}
 	}
-	if b.takeOverPause(c) {
-		return
+	if start := b.takeOverPause(c); start != nil {
+		return start
 	}
 	if c == nil {
 		b.endLife(errDied)
-		go b.run(func() {})
-		return
+		return func() { go b.run(func() {}) }
 	}
 	var err error
 	if c.key, err = readKey(c.dir); err != nil {
@@ -247,17 +256,26 @@ func (n *Node) takeOverBox(id string, r *record) {
 		b.endLife(err)
 	}
 	if r.box.GetState() == enginev1.BoxState_BOX_STATE_PREPARED {
-		go b.run(func() {})
-		return
+		return func() { go b.run(func() {}) }
 	}
 	b.record.box.State = enginev1.BoxState_BOX_STATE_RECONNECTING
 	b.snapshot.Store(proto.CloneOf(b.record.box))
-	go b.run(b.recover)
+	return func() {
+		go b.run(func() {
+			if c.id != b.id {
+				// It was rolled back, and the engine ended before what it had been was removed.
+				if err := n.newContainer(b, containerRecord{ID: b.id}).free(); err != nil {
+					b.logger.Error("what the box was before its rollback is still there", "error", err)
+				}
+			}
+			b.recover()
+		})
+	}
 }
 
-// takeOverPause finds out how a pause, a resume or a rollback has ended that an earlier engine was about. It returns true for a box that
-// is paused, or was to be and can't come back.
-func (b *box) takeOverPause(c *container) bool {
+// takeOverPause finds out how a pause, a resume or a rollback has ended that an earlier engine was about. For a box that is paused, or was
+// and can't come back, it returns what starts its goroutine.
+func (b *box) takeOverPause(c *container) (start func()) {
 	box := b.record.box
 	switch box.GetState() {
 	case enginev1.BoxState_BOX_STATE_PAUSING:
@@ -265,15 +283,15 @@ func (b *box) takeOverPause(c *container) bool {
 			// The sandbox goes on, if it is there.
 			box.PauseSnapshotId, box.PauseSnapshotBytes = "", 0
 			b.record.frozen = true
-			return false
+			return nil
 		}
 	case enginev1.BoxState_BOX_STATE_PAUSED:
 	case enginev1.BoxState_BOX_STATE_RESUMING:
 		if box.GetPauseSnapshotId() == "" {
-			return false
+			return nil
 		}
 	default:
-		return false
+		return nil
 	}
 	box.State = enginev1.BoxState_BOX_STATE_PAUSED
 	b.setContainer(nil)
@@ -294,15 +312,16 @@ func (b *box) takeOverPause(c *container) bool {
 			b.logger.Debug("the container of a paused box is gone", "error", err)
 		}
 	}
-	go b.run(func() {
-		if err := left.free(); err != nil {
-			b.logger.Error("resources of a paused box are still there", "error", err)
-		}
-		if err := b.saveSynced(); err != nil {
-			b.logger.Error("box record not written", "error", err)
-		}
-	})
-	return true
+	return func() {
+		go b.run(func() {
+			if err := left.free(); err != nil {
+				b.logger.Error("resources of a paused box are still there", "error", err)
+			}
+			if err := b.saveSynced(); err != nil {
+				b.logger.Error("box record not written", "error", err)
+			}
+		})
+	}
 }
 
 // sweepPauses removes the pauses of boxes that are not paused.

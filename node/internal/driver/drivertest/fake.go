@@ -235,7 +235,8 @@ func (f *Fake) checkpoint(ctx context.Context, operation, id, build, image strin
 	for i, name := range names {
 		content := state
 		if i > 0 {
-			content = []byte(name)
+			// A page, as the real ones have.
+			content = append([]byte(name), make([]byte, 4096-len(name))...)
 		}
 		if err := os.WriteFile(filepath.Join(image, name), content, 0o600); err != nil {
 			return err

@@ -173,7 +173,7 @@ func (a *fakeAgent) restore(state []byte) error {
 	for id, s := range saved.Executions {
 		e := newFakeExecution(nil)
 		e.code, e.contextID, e.acknowledged, e.offset, e.finished, e.interrupted = s.Code, s.ContextID, s.Acknowledged, s.Offset, s.Finished, s.Interrupted
-		e.input, e.inputClosed, e.replay = s.Input, s.InputClosed, s.Scripted
+		e.input, e.inputClosed, e.scripted, e.replay = s.Input, s.InputClosed, s.Scripted, s.Scripted
 		for _, encoded := range s.Events {
 			var event *execv1.ExecutionEvent
 			if encoded != nil {

@@ -1,0 +1,864 @@
+package box
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"atoll/node/gen/enginev1"
+	"atoll/node/gen/execv1"
+	"atoll/node/internal/driver"
+	"atoll/node/internal/failpoint"
+	"atoll/node/internal/image"
+	"atoll/node/internal/patience"
+	"atoll/node/internal/snapshot"
+	"atoll/node/internal/spool"
+)
+
+const (
+	ready      = enginev1.BoxState_BOX_STATE_READY
+	paused     = enginev1.BoxState_BOX_STATE_PAUSED
+	memoryKind = enginev1.SnapshotKind_SNAPSHOT_KIND_MEMORY
+)
+
+// failAt has a step fail, until the test is over.
+func failAt(t *testing.T, name string, do func() error) {
+	t.Helper()
+	if err := failpoint.Set(name, do); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := failpoint.Set(name, nil); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func heal(t *testing.T, name string) {
+	t.Helper()
+	if err := failpoint.Set(name, nil); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// snapshotFolders are what is in the folder of snapshots.
+func (r *rig) snapshotFolders() []string {
+	r.t.Helper()
+	entries, err := os.ReadDir(snapshot.Dir(r.dir))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	var names []string
+	for _, entry := range entries {
+		names = append(names, entry.Name())
+	}
+	return names
+}
+
+func (r *rig) wantSnapshots(want ...string) {
+	r.t.Helper()
+	slices.Sort(want)
+	within := patience.Of(5 * time.Second)
+	deadline := time.Now().Add(within)
+	for {
+		have := r.snapshotFolders()
+		slices.Sort(have)
+		if slices.Equal(have, want) {
+			return
+		}
+		if time.Now().After(deadline) {
+			r.t.Fatalf("snapshots %q after %v (expected: %q)", have, within, want)
+		}
+		<-time.After(2 * time.Millisecond)
+	}
+}
+
+// crash is the end of an engine in the middle of a step: the goroutine that is in it never goes on, and nothing else of it does either.
+// A new engine takes over.
+func (r *rig) crash(stuck *box) {
+	r.t.Helper()
+	old := r.Node
+	old.mu.Lock()
+	boxes := make([]*box, 0, len(old.boxes))
+	for _, b := range old.boxes {
+		boxes = append(boxes, b)
+	}
+	old.mu.Unlock()
+	for _, b := range boxes {
+		if b != stuck {
+			select {
+			case b.commands <- func() { select {} }:
+			case <-b.gone:
+			}
+		}
+		if l := b.currentLink(); l != nil {
+			l.close()
+		}
+	}
+	old.snapshots.Close()
+	r.reopen()
+}
+
+// reopen has a new engine take over what is on disk.
+func (r *rig) reopen() {
+	r.t.Helper()
+	logger := slog.New(slog.NewTextHandler(io.Discard, nil))
+	spools, _, err := spool.Open(filepath.Join(r.dir, "spool"), spool.Sizes{})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	snapshots, err := snapshot.Open(r.dir, logger)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(snapshots.Close)
+	config := r.config
+	config.Spool, config.Snapshots, config.Images = spools, snapshots, image.NewStore(r.images)
+	if r.Node, err = Open(config); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// block returns what a step does to stop there, and a channel that is closed when it is reached; it goes on when release is closed.
+func block() (do func() error, reached chan struct{}, release chan struct{}) {
+	reached, release = make(chan struct{}), make(chan struct{})
+	first := make(chan struct{}, 1)
+	first <- struct{}{}
+	return func() error {
+		select {
+		case <-first:
+			close(reached)
+			<-release
+		default:
+		}
+		return nil
+	}, reached, release
+}
+
+func awaitClosed(t *testing.T, c <-chan struct{}, what string) {
+	t.Helper()
+	select {
+	case <-c:
+	case <-time.After(patience.Of(30 * time.Second)):
+		t.Fatalf("%s: not so in time", what)
+	}
+}
+
+// subject is a box with an execution that runs, and one that has ended.
+type subject struct {
+	*rig
+	box  string
+	held *spool.Log
+}
+
+func newSubject(t *testing.T) *subject {
+	t.Helper()
+	r := newRig(t)
+	s := &subject{rig: r, box: r.create()}
+	if _, err := r.Assign(t.Context(), &enginev1.AssignBoxRequest{BoxId: s.box, SandboxId: "sb-1", Env: map[string]string{"A": "1"}, Hostname: "host"}); err != nil {
+		t.Fatal(err)
+	}
+	s.run(s.box, "print 3")
+	var err error
+	if s.held, err = r.execute(s.box, "hold"); err != nil {
+		t.Fatal(err)
+	}
+	s.awaitHolding()
+	return s
+}
+
+// awaitHolding waits until the running execution has said what it has to say.
+func (s *subject) awaitHolding() {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(s.t.Context(), patience.Of(20*time.Second))
+	defer cancel()
+	if err := s.held.Await(ctx, 2); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *subject) state() enginev1.BoxState {
+	b, err := s.Get(s.box)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return b.GetState()
+}
+
+// wellAndRunning fails the test unless the box runs, and all in it goes on as if nothing had happened.
+func (s *subject) wellAndRunning() {
+	s.t.Helper()
+	s.await(s.box, ready)
+	if f, text := s.run(s.box, "print 2"); f.GetReason() != execv1.ExitReason_EXIT_REASON_COMPLETED || len(text) != 200 {
+		s.t.Fatalf("%q, %v", text, f)
+	}
+	id := s.held.Owner().ExecutionID
+	log, err := s.Output(s.t.Context(), s.box, id)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if log.Finished() != nil {
+		s.t.Fatalf("the running execution ended: %v", log.Finished())
+	}
+	if err := s.Interrupt(s.t.Context(), s.box, id); err != nil {
+		s.t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(s.t.Context(), patience.Of(20*time.Second))
+	defer cancel()
+	finished, text, err := finish(ctx, log)
+	if err != nil || text != "holding\n" || finished.GetReason() != execv1.ExitReason_EXIT_REASON_INTERRUPTED {
+		s.t.Fatalf("%q, %v, %v (expected: all that it said, once)", text, finished, err)
+	}
+}
+
+func (s *subject) pause() error {
+	_, err := s.Pause(s.t.Context(), s.box, newID("snap"))
+	return err
+}
+
+func (s *subject) resume() error {
+	_, err := s.Resume(s.t.Context(), &enginev1.ResumeBoxRequest{BoxId: s.box})
+	return err
+}
+
+func (s *subject) mustPause() {
+	s.t.Helper()
+	if err := s.pause(); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *subject) mustResume() {
+	s.t.Helper()
+	if err := s.resume(); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func TestPausedBoxIsOnDiskOnlyAndGoesOn(t *testing.T) {
+	s := newSubject(t)
+	for range 3 {
+		s.mustPause()
+		b, err := s.Get(s.box)
+		if err != nil || b.GetState() != paused || b.GetPauseSnapshotBytes() == 0 || len(b.GetContexts()) != 1 {
+			t.Fatalf("%v, %v", b, err)
+		}
+		_, err = s.execute(s.box, "print 1")
+		wantKind(t, err, Paused)
+		s.mustPause()
+		s.nothingRuns()
+		s.mustResume()
+		s.mustResume()
+		s.wantSnapshots()
+	}
+	s.wellAndRunning()
+}
+
+// nothingRuns fails the test unless no container is on the host.
+func (r *rig) nothingRuns() {
+	r.t.Helper()
+	within := patience.Of(5 * time.Second)
+	deadline := time.Now().Add(within)
+	for {
+		groups, err := r.cgroups.Boxes()
+		ids, err2 := r.driver.List()
+		if err := errors.Join(err, err2); err != nil {
+			r.t.Fatal(err)
+		}
+		if len(groups)+len(ids) == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			r.t.Fatalf("groups %v, sandboxes %v (expected: none)", groups, ids)
+		}
+		<-time.After(2 * time.Millisecond)
+	}
+}
+
+func TestOutputOfAPausedBoxIsWholeAndInOrder(t *testing.T) {
+	s := newSubject(t)
+	const lines = 8_000
+	log, err := s.execute(s.box, fmt.Sprintf("print %d", lines))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 10 {
+		s.mustPause()
+		s.mustResume()
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience.Of(60*time.Second))
+	defer cancel()
+	finished, text, err := finish(ctx, log)
+	if err != nil || finished.GetReason() != execv1.ExitReason_EXIT_REASON_COMPLETED {
+		t.Fatalf("%v, %v", finished, err)
+	}
+	var want strings.Builder
+	for i := range lines {
+		fmt.Fprintf(&want, "%099d\n", i)
+	}
+	if text != want.String() {
+		t.Fatalf("%d bytes that differ from the %d printed", len(text), want.Len())
+	}
+}
+
+// The steps of a pause until the one that makes it one.
+var beforeTheRename = []string{"pause.recorded", "pause.quiesced", "pause.stopped", "pause.written", "pause.verified", "pause.synced", "pause.renamed"}
+
+func TestPauseThatFailsAnywhereLeavesTheBoxRunning(t *testing.T) {
+	for _, step := range beforeTheRename {
+		t.Run(step, func(t *testing.T) {
+			s := newSubject(t)
+			failAt(t, step, func() error { return unix.ENOSPC })
+			wantKind(t, s.pause(), Exhausted)
+			s.wantSnapshots()
+			heal(t, step)
+			s.mustPause()
+			s.mustResume()
+			s.wellAndRunning()
+		})
+	}
+}
+
+func TestPauseThatTheRuntimeRefusesLeavesTheBoxRunning(t *testing.T) {
+	for _, operation := range []string{"pause", "checkpoint"} {
+		t.Run(operation, func(t *testing.T) {
+			s := newSubject(t)
+			s.driver.Fail = func(o, _ string) error {
+				if o == operation {
+					return errors.New("no")
+				}
+				return nil
+			}
+			wantKind(t, s.pause(), Internal)
+			s.driver.Fail = nil
+			s.wantSnapshots()
+			s.wellAndRunning()
+		})
+	}
+}
+
+func TestEngineKilledWhileItPausesFindsTheBoxRunningOrPaused(t *testing.T) {
+	for _, step := range failpoint.Of("pause") {
+		t.Run(step, func(t *testing.T) {
+			s := newSubject(t)
+			do, reached, _ := block()
+			failAt(t, step, do)
+			go func() { _ = s.pause() }()
+			awaitClosed(t, reached, step)
+			heal(t, step)
+			b, err := s.find(s.box)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.crash(b)
+			if slices.Contains(beforeTheRename, step) && step != "pause.renamed" {
+				s.await(s.box, ready)
+				s.wantSnapshots()
+			} else {
+				s.await(s.box, paused)
+				s.nothingRuns()
+				if contexts, err := s.Contexts(s.box); err != nil || len(contexts) != 1 {
+					t.Fatalf("contexts %v, %v", contexts, err)
+				}
+				s.mustResume()
+			}
+			s.wellAndRunning()
+			s.wantSnapshots()
+		})
+	}
+}
+
+func TestMachineStartedAgainFindsPausedBoxesPaused(t *testing.T) {
+	s := newSubject(t)
+	s.mustPause()
+	b, err := s.find(s.box)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.crash(nil)
+	_ = b
+	s.await(s.box, paused)
+	s.mustResume()
+	s.wellAndRunning()
+}
+
+func TestResumeThatFailsAnywhereLeavesTheBoxPaused(t *testing.T) {
+	for _, step := range []string{"resume.recorded", "resume.prepared", "resume.restored", "resume.connected"} {
+		t.Run(step, func(t *testing.T) {
+			s := newSubject(t)
+			s.mustPause()
+			s.nothingRuns()
+			failAt(t, step, func() error { return failpoint.ErrInjected })
+			_, err := s.Resume(t.Context(), &enginev1.ResumeBoxRequest{BoxId: s.box, Assignment: &enginev1.AssignBoxRequest{
+				BoxId: s.box, SandboxId: "sb-1", Hostname: "other", Labels: map[string]string{"a": "b"},
+			}})
+			wantKind(t, err, Internal)
+			if b, err := s.Get(s.box); err != nil || b.GetState() != paused || len(b.GetLabels()) > 0 {
+				t.Fatalf("%v, %v (expected: as it was)", b, err)
+			}
+			s.nothingRuns()
+			heal(t, step)
+			s.mustResume()
+			s.wellAndRunning()
+		})
+	}
+}
+
+func TestEngineKilledWhileItResumesFindsTheBoxPausedOrRunning(t *testing.T) {
+	for _, step := range failpoint.Of("resume") {
+		t.Run(step, func(t *testing.T) {
+			s := newSubject(t)
+			s.mustPause()
+			s.nothingRuns()
+			do, reached, _ := block()
+			failAt(t, step, do)
+			go func() { _ = s.resume() }()
+			awaitClosed(t, reached, step)
+			heal(t, step)
+			b, err := s.find(s.box)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if step == "resume.cleaned" {
+				b = nil
+			}
+			s.crash(b)
+			if step == "resume.saved" || step == "resume.cleaned" {
+				s.await(s.box, ready)
+			} else {
+				s.await(s.box, paused)
+				s.nothingRuns()
+				s.mustResume()
+			}
+			s.wellAndRunning()
+			s.wantSnapshots()
+		})
+	}
+}
+
+func TestDeletedBoxLeavesNothingWhateverIsUnderWay(t *testing.T) {
+	operations := map[string]func(s *subject) error{
+		"pause":  func(s *subject) error { return s.pause() },
+		"resume": func(s *subject) error { return s.resume() },
+		"rollback": func(s *subject) error {
+			_, err := s.Rollback(s.t.Context(), &enginev1.RollbackBoxRequest{BoxId: s.box, SnapshotId: s.Snapshots()[0].GetSnapshotId()})
+			return err
+		},
+	}
+	for operation, do := range operations {
+		for _, step := range failpoint.Of(operation) {
+			t.Run(step, func(t *testing.T) {
+				s := newSubject(t)
+				var kept []string
+				switch operation {
+				case "resume":
+					s.mustPause()
+				case "rollback":
+					kept = append(kept, s.mustSnapshot().GetSnapshotId())
+				}
+				b, err := s.find(s.box)
+				if err != nil {
+					t.Fatal(err)
+				}
+				stop, reached, release := block()
+				failAt(t, step, stop)
+				done := make(chan error, 1)
+				go func() { done <- do(s) }()
+				awaitClosed(t, reached, step)
+				deleted := make(chan error, 1)
+				go func() { deleted <- s.Delete(context.Background(), s.box) }()
+				awaitClosed(t, b.life.Done(), "deletion has begun")
+				close(release)
+				if err := <-deleted; err != nil {
+					t.Fatal(err)
+				}
+				<-done
+				s.nothingIsLeft()
+				s.wantSnapshots(kept...)
+				if log, ok := s.spool.Find(s.held.Owner().ExecutionID); !ok || log.Finished() == nil {
+					t.Fatal("the execution that ran has no end")
+				}
+			})
+		}
+	}
+}
+
+func (s *subject) mustSnapshot() *enginev1.Snapshot {
+	s.t.Helper()
+	made, err := s.CreateSnapshot(s.t.Context(), &enginev1.CreateSnapshotRequest{BoxId: s.box, SnapshotId: newID("snap"), Kind: memoryKind})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return made
+}
+
+func TestSnapshotThatFailsAnywhereLeavesTheBoxRunningAndNoFile(t *testing.T) {
+	for _, step := range []string{"snapshot.recorded", "snapshot.written", "snapshot.verified", "snapshot.synced", "snapshot.renamed"} {
+		t.Run(step, func(t *testing.T) {
+			s := newSubject(t)
+			failAt(t, step, func() error { return unix.ENOSPC })
+			_, err := s.CreateSnapshot(t.Context(), &enginev1.CreateSnapshotRequest{BoxId: s.box, SnapshotId: newID("snap"), Kind: memoryKind})
+			wantKind(t, err, Exhausted)
+			s.wantSnapshots()
+			heal(t, step)
+			s.wantSnapshots(s.mustSnapshot().GetSnapshotId())
+			s.wellAndRunning()
+		})
+	}
+}
+
+func TestEngineKilledWhileItMakesASnapshotHasAllOfItOrNothing(t *testing.T) {
+	for _, step := range failpoint.Of("snapshot") {
+		t.Run(step, func(t *testing.T) {
+			s := newSubject(t)
+			do, reached, _ := block()
+			failAt(t, step, do)
+			id := newID("snap")
+			go func() {
+				_, _ = s.CreateSnapshot(t.Context(), &enginev1.CreateSnapshotRequest{BoxId: s.box, SnapshotId: id, Kind: memoryKind})
+			}()
+			awaitClosed(t, reached, step)
+			heal(t, step)
+			b, err := s.find(s.box)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if step != "snapshot.recorded" {
+				b = nil
+			}
+			s.crash(b)
+			s.wellAndRunning()
+			if step != "snapshot.renamed" && step != "snapshot.sealed" {
+				s.wantSnapshots()
+				return
+			}
+			s.wantSnapshots(id)
+			s.restored(id)
+		})
+	}
+}
+
+// restored makes a box from a snapshot.
+func (s *subject) restored(id string) string {
+	s.t.Helper()
+	b, err := s.Restore(s.t.Context(), &enginev1.RestoreBoxRequest{BoxId: newID("box"), SnapshotId: id})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if f, text := s.run(b.GetBoxId(), "print 1"); f.GetReason() != execv1.ExitReason_EXIT_REASON_COMPLETED || len(text) != 100 {
+		s.t.Fatalf("%q, %v", text, f)
+	}
+	return b.GetBoxId()
+}
+
+func TestRestoreThatFailsAnywhereLeavesNoBox(t *testing.T) {
+	for _, step := range failpoint.Of("restore") {
+		t.Run(step, func(t *testing.T) {
+			s := newSubject(t)
+			made := s.mustSnapshot()
+			for _, prepared := range []string{"", s.prepare()} {
+				failAt(t, step, func() error { return failpoint.ErrInjected })
+				id := newID("box")
+				_, err := s.Restore(t.Context(), &enginev1.RestoreBoxRequest{BoxId: id, SnapshotId: made.GetSnapshotId(), PreparedBoxId: prepared})
+				wantKind(t, err, Internal)
+				_, err = s.Get(id)
+				wantKind(t, err, NotFound)
+				heal(t, step)
+			}
+			s.restored(made.GetSnapshotId())
+			s.wellAndRunning()
+		})
+	}
+}
+
+func (s *subject) prepare() string {
+	s.t.Helper()
+	request := s.request()
+	request.Spec.WarmContexts = nil
+	b, err := s.Prepare(s.t.Context(), &enginev1.PrepareBoxRequest{BoxId: request.GetBoxId(), Spec: request.GetSpec()})
+	if err != nil || b.GetState() != enginev1.BoxState_BOX_STATE_PREPARED {
+		s.t.Fatalf("%v, %v", b, err)
+	}
+	return b.GetBoxId()
+}
+
+func TestEngineKilledWhileItRestoresLeavesNoHalfBox(t *testing.T) {
+	for _, step := range failpoint.Of("restore") {
+		for _, with := range []string{"fresh", "prepared"} {
+			t.Run(step+"/"+with, func(t *testing.T) {
+				s := newSubject(t)
+				made := s.mustSnapshot()
+				do, reached, _ := block()
+				failAt(t, step, do)
+				request := &enginev1.RestoreBoxRequest{BoxId: newID("box"), SnapshotId: made.GetSnapshotId()}
+				if with == "prepared" {
+					request.PreparedBoxId = s.prepare()
+				}
+				go func() { _, _ = s.Restore(t.Context(), request) }()
+				awaitClosed(t, reached, step)
+				heal(t, step)
+				b, err := s.find(request.GetBoxId())
+				if err != nil {
+					t.Fatal(err)
+				}
+				s.crash(b)
+				s.wellAndRunning()
+				if step == "restore.saved" {
+					s.await(request.GetBoxId(), ready)
+				} else {
+					_, err = s.Get(request.GetBoxId())
+					wantKind(t, err, NotFound)
+				}
+				// What the first attempt did not leave is not in the way of the second.
+				if _, err := s.Restore(t.Context(), request); err != nil {
+					t.Fatal(err)
+				}
+				if f, _ := s.run(request.GetBoxId(), "print 1"); f.GetReason() != execv1.ExitReason_EXIT_REASON_COMPLETED {
+					t.Fatalf("%v", f)
+				}
+			})
+		}
+	}
+}
+
+func TestRollbackThatFailsAnywhereLeavesTheBoxAsItWas(t *testing.T) {
+	for _, step := range []string{"rollback.recorded", "rollback.prepared", "rollback.restored", "rollback.connected"} {
+		t.Run(step, func(t *testing.T) {
+			s := newSubject(t)
+			made := s.mustSnapshot()
+			failAt(t, step, func() error { return failpoint.ErrInjected })
+			_, err := s.Rollback(t.Context(), &enginev1.RollbackBoxRequest{BoxId: s.box, SnapshotId: made.GetSnapshotId()})
+			wantKind(t, err, Internal)
+			heal(t, step)
+			s.wellAndRunning()
+			if _, err := s.Rollback(t.Context(), &enginev1.RollbackBoxRequest{BoxId: s.box, SnapshotId: made.GetSnapshotId()}); err != nil {
+				t.Fatal(err)
+			}
+			s.run(s.box, "print 1")
+		})
+	}
+}
+
+func TestEngineKilledWhileItRollsBackHasTheOldOrTheNew(t *testing.T) {
+	for _, step := range failpoint.Of("rollback") {
+		for _, from := range []string{"running", "paused"} {
+			t.Run(step+"/"+from, func(t *testing.T) {
+				if from == "paused" && step == "rollback.freed" {
+					t.Log("a paused box has nothing to free")
+					return
+				}
+				s := newSubject(t)
+				made := s.mustSnapshot()
+				if from == "paused" {
+					s.mustPause()
+				}
+				do, reached, _ := block()
+				failAt(t, step, do)
+				go func() {
+					_, _ = s.Rollback(t.Context(), &enginev1.RollbackBoxRequest{BoxId: s.box, SnapshotId: made.GetSnapshotId()})
+				}()
+				awaitClosed(t, reached, step)
+				heal(t, step)
+				b, err := s.find(s.box)
+				if err != nil {
+					t.Fatal(err)
+				}
+				s.crash(b)
+				switch {
+				case step == "rollback.saved" || step == "rollback.freed":
+					s.await(s.box, ready)
+					s.run(s.box, "print 1")
+				case from == "paused":
+					s.await(s.box, paused)
+					s.nothingRuns()
+					s.mustResume()
+					s.wellAndRunning()
+				default:
+					s.wellAndRunning()
+				}
+				s.wantSnapshots(made.GetSnapshotId())
+			})
+		}
+	}
+}
+
+func TestRollbackEndsWhatRan(t *testing.T) {
+	s := newSubject(t)
+	made := s.mustSnapshot()
+	if _, err := s.Rollback(t.Context(), &enginev1.RollbackBoxRequest{BoxId: s.box, SnapshotId: made.GetSnapshotId()}); err != nil {
+		t.Fatal(err)
+	}
+	f := s.held.Finished()
+	if f.GetReason() != execv1.ExitReason_EXIT_REASON_LOST || !strings.Contains(f.GetDetail(), made.GetSnapshotId()) {
+		t.Fatalf("end %v (expected: lost, and to which snapshot)", f)
+	}
+	s.run(s.box, "print 1")
+	other := s.create()
+	_, err := s.Rollback(t.Context(), &enginev1.RollbackBoxRequest{BoxId: other, SnapshotId: made.GetSnapshotId()})
+	wantKind(t, err, FailedPrecondition)
+}
+
+func TestForksHaveNamesOfTheirOwnAndNothingOfWhatRan(t *testing.T) {
+	s := newSubject(t)
+	made := s.mustSnapshot()
+	s.mustPause()
+	for _, request := range []*enginev1.RestoreBoxRequest{{SnapshotId: made.GetSnapshotId()}, {PausedBoxId: s.box}} {
+		request.BoxId = newID("box")
+		request.RenameContexts = map[string]string{"ctx": "ctx-2"}
+		request.Assignment = &enginev1.AssignBoxRequest{SandboxId: "sb-fork"}
+		b, err := s.Restore(t.Context(), request)
+		if err != nil || b.GetSandboxId() != "sb-fork" || len(b.GetContexts()) != 1 || b.GetContexts()[0].GetContextId() != "ctx-2" {
+			t.Fatalf("%v, %v", b, err)
+		}
+		if again, err := s.Restore(t.Context(), request); err != nil || again.GetBoxId() != b.GetBoxId() {
+			t.Fatalf("the same call again: %v, %v", again, err)
+		}
+		if records := s.Executions(b.GetBoxId()); len(records) != 0 {
+			t.Fatalf("executions %v (expected: none)", records)
+		}
+	}
+	if s.state() != paused {
+		t.Fatalf("the source is %v", s.state())
+	}
+	s.mustResume()
+	s.wellAndRunning()
+}
+
+func TestPreparedBoxThatDoesNotFitIsDoneWithout(t *testing.T) {
+	s := newSubject(t)
+	made := s.mustSnapshot()
+	request := s.request()
+	request.Spec.WarmContexts = nil
+	request.Spec.Limits.DiskBytes = 64 << 20
+	small, err := s.Prepare(t.Context(), &enginev1.PrepareBoxRequest{BoxId: request.GetBoxId(), Spec: request.GetSpec()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, prepared := range []string{small.GetBoxId(), newID("box"), s.box} {
+		if _, err := s.Restore(t.Context(), &enginev1.RestoreBoxRequest{BoxId: newID("box"), SnapshotId: made.GetSnapshotId(), PreparedBoxId: prepared}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if b, err := s.Get(small.GetBoxId()); err != nil || b.GetState() != enginev1.BoxState_BOX_STATE_PREPARED {
+		t.Fatalf("%v, %v (expected: still prepared)", b, err)
+	}
+	_, err = s.execute(small.GetBoxId(), "print 1")
+	wantKind(t, err, FailedPrecondition)
+	s.wellAndRunning()
+}
+
+func TestPreparedBoxOutlivesTheEngine(t *testing.T) {
+	s := newSubject(t)
+	made := s.mustSnapshot()
+	prepared := s.prepare()
+	s.crash(nil)
+	s.await(prepared, enginev1.BoxState_BOX_STATE_PREPARED)
+	b, err := s.Restore(t.Context(), &enginev1.RestoreBoxRequest{BoxId: newID("box"), SnapshotId: made.GetSnapshotId(), PreparedBoxId: prepared})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.run(b.GetBoxId(), "print 1")
+	_, err = s.Get(prepared)
+	wantKind(t, err, NotFound)
+	found, err := s.find(b.GetBoxId())
+	if err != nil || found.container.Load().id != prepared {
+		t.Fatalf("container %v (expected: %s)", found.container.Load(), prepared)
+	}
+	s.crash(nil)
+	s.await(b.GetBoxId(), ready)
+	s.run(b.GetBoxId(), "print 1")
+}
+
+func TestDeadlineIsKeptByTheAgentAndReported(t *testing.T) {
+	s := newSubject(t)
+	if _, err := s.SetDeadline(t.Context(), s.box, time.Now().Add(time.Hour).UnixMilli()); err != nil {
+		t.Fatal(err)
+	}
+	s.mustPause()
+	b, err := s.SetDeadline(t.Context(), s.box, 0)
+	if err != nil || b.GetDeadlineUnixMs() != 0 {
+		t.Fatalf("%v, %v", b, err)
+	}
+	s.mustResume()
+	s.wellAndRunning()
+}
+
+func TestCallsThatMeetAPauseAreToldOrAnswered(t *testing.T) {
+	s := newSubject(t)
+	stop, reached, release := block()
+	failAt(t, "pause.written", stop)
+	done := make(chan error, 1)
+	go func() { done <- s.pause() }()
+	awaitClosed(t, reached, "the pause has begun")
+	call := make(chan error, 1)
+	go func() {
+		_, err := s.execute(s.box, "print 1")
+		call <- err
+	}()
+	select {
+	case err := <-call:
+		t.Fatalf("a call during the pause did not wait for its end: %v", err)
+	case <-time.After(3 * reconnectPatience):
+	}
+	close(release)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	wantKind(t, <-call, Paused)
+	if _, ok := s.spool.Find("none"); ok {
+		t.Fatal("found")
+	}
+	s.mustResume()
+	s.wellAndRunning()
+}
+
+func TestLimitsOfAPausedBoxWaitForItsResume(t *testing.T) {
+	s := newSubject(t)
+	s.mustPause()
+	_, err := s.UpdateLimits(t.Context(), s.box, &execv1.Limits{MemoryBytes: 128 << 20})
+	wantKind(t, err, Paused)
+	b, err := s.Resume(t.Context(), &enginev1.ResumeBoxRequest{BoxId: s.box, Assignment: &enginev1.AssignBoxRequest{
+		SandboxId: "sb-1", Limits: &execv1.Limits{MemoryBytes: 128 << 20}, DeadlineUnixMs: time.Now().Add(time.Hour).UnixMilli(),
+	}})
+	if err != nil || b.GetLimits().GetMemoryBytes() != 128<<20 || b.GetDeadlineUnixMs() == 0 {
+		t.Fatalf("%v, %v", b, err)
+	}
+	s.wellAndRunning()
+}
+
+func TestSnapshotOfABuildThatIsNotHereIsListedAndRefused(t *testing.T) {
+	s := newSubject(t)
+	s.driver.Builds = nil
+	made := s.mustSnapshot()
+	b, err := s.find(s.box)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = b
+	id := made.GetSnapshotId()
+	old := s.config.Driver
+	s.Node.driver = otherBuild{old}
+	defer func() { s.Node.driver = old }()
+	list := s.Snapshots()
+	if len(list) != 1 || !strings.Contains(list[0].GetUnusable(), made.GetRuntimeVersion()) {
+		t.Fatalf("%v (expected: unusable, and why)", list)
+	}
+	_, err = s.Restore(t.Context(), &enginev1.RestoreBoxRequest{BoxId: newID("box"), SnapshotId: id})
+	wantKind(t, err, FailedPrecondition)
+}
+
+// otherBuild is a driver of which nothing that exists was made.
+type otherBuild struct{ driver.Driver }
+
+func (otherBuild) Version() string    { return "fake-9" }
+func (otherBuild) Versions() []string { return []string{"fake-9"} }
