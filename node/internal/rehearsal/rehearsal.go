@@ -19,12 +19,15 @@ type Engine struct {
 	enginev1.UnimplementedEngineServer
 
 	mu sync.Mutex
-	// boxes is guarded by mu.
-	boxes map[string]*enginev1.Box
+	// Both are guarded by mu.
+	boxes     map[string]*enginev1.Box
+	snapshots map[string]*enginev1.Snapshot
 }
 
 // New makes one without boxes.
-func New() *Engine { return &Engine{boxes: make(map[string]*enginev1.Box)} }
+func New() *Engine {
+	return &Engine{boxes: make(map[string]*enginev1.Box), snapshots: make(map[string]*enginev1.Snapshot)}
+}
 
 // GetInfo says that there is room.
 func (e *Engine) GetInfo(context.Context, *enginev1.GetInfoRequest) (*enginev1.EngineInfo, error) {
@@ -58,15 +61,7 @@ func (e *Engine) ListImages(context.Context, *enginev1.ListImagesRequest) (*engi
 func (e *Engine) CreateBox(_ context.Context, q *enginev1.CreateBoxRequest) (*enginev1.Box, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	box := e.boxes[q.GetBoxId()]
-	if box == nil {
-		box = &enginev1.Box{
-			BoxId: q.GetBoxId(), Spec: q.GetSpec(), State: enginev1.BoxState_BOX_STATE_READY, Labels: q.GetSpec().GetLabels(),
-			CreatedAtUnixMs: time.Now().UnixMilli(), Limits: q.GetSpec().GetLimits(),
-		}
-		e.boxes[q.GetBoxId()] = box
-	}
-	return box, nil
+	return e.add(q.GetBoxId(), q.GetSpec(), enginev1.BoxState_BOX_STATE_READY), nil
 }
 
 // AssignBox gives a box its sandbox.

@@ -57,6 +57,42 @@ func TestBoxLivesFromCreationToDeletion(t *testing.T) {
 	}
 }
 
+func TestBoxIsMadeFromSnapshotsAndFromPausedBoxes(t *testing.T) {
+	ctx, c := context.Background(), client(t)
+	spec := &enginev1.BoxSpec{ImageDigest: "d", WarmContexts: []*execv1.ContextSpec{{ContextId: "ctx-1", Language: "python"}}}
+	if _, err := c.CreateBox(ctx, &enginev1.CreateBoxRequest{BoxId: "box-1", Spec: spec}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.CreateSnapshot(ctx, &enginev1.CreateSnapshotRequest{BoxId: "box-1", SnapshotId: "snap-1"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.PrepareBox(ctx, &enginev1.PrepareBoxRequest{BoxId: "box-2", Spec: spec}); err != nil {
+		t.Fatal(err)
+	}
+	restored, err := c.RestoreBox(ctx, &enginev1.RestoreBoxRequest{
+		BoxId: "box-3", SnapshotId: "snap-1", PreparedBoxId: "box-2", RenameContexts: map[string]string{"ctx-1": "ctx-2"},
+	})
+	if err != nil || len(restored.GetContexts()) != 1 || restored.GetContexts()[0].GetContextId() != "ctx-2" || restored.GetRestoredFrom() != "snap-1" {
+		t.Fatalf("%v, %v", restored, err)
+	}
+	if paused, err := c.PauseBox(ctx, &enginev1.PauseBoxRequest{BoxId: "box-3", SnapshotId: "snap-2"}); err != nil || paused.GetState() != enginev1.BoxState_BOX_STATE_PAUSED {
+		t.Fatalf("%v, %v", paused, err)
+	}
+	if forked, err := c.RestoreBox(ctx, &enginev1.RestoreBoxRequest{BoxId: "box-4", PausedBoxId: "box-3"}); err != nil || forked.GetState() != enginev1.BoxState_BOX_STATE_READY {
+		t.Fatalf("%v, %v", forked, err)
+	}
+	if resumed, err := c.ResumeBox(ctx, &enginev1.ResumeBoxRequest{BoxId: "box-3"}); err != nil || resumed.GetState() != enginev1.BoxState_BOX_STATE_READY {
+		t.Fatalf("%v, %v", resumed, err)
+	}
+	list, err := c.ListSnapshots(ctx, &enginev1.ListSnapshotsRequest{})
+	if err != nil || len(list.GetSnapshots()) != 1 {
+		t.Fatalf("%v, %v", list, err)
+	}
+	if boxes, err := c.ListBoxes(ctx, &enginev1.ListBoxesRequest{}); err != nil || len(boxes.GetBoxes()) != 3 {
+		t.Fatalf("%v, %v (expected: the first, the restored and the forked one)", boxes, err)
+	}
+}
+
 func TestExecutionAnswersInDenseOrderAndEndsWithFinished(t *testing.T) {
 	stream, err := client(t).Execute(context.Background(), &enginev1.ExecuteRequest{BoxId: "box-1"})
 	if err != nil {
