@@ -44,6 +44,7 @@ public final class NativeApi {
         var terminals = new PtyApi(atoll.processes());
         var templates = new TemplatesApi(atoll.templates());
         Supplier<ServerStatus> status = atoll::status;
+        var pools = new PoolsApi(status);
         var mcp = new McpApi(atoll.codeExecution(), version, allowedOrigins);
         var health = new HealthApi(status, version);
 
@@ -100,6 +101,7 @@ public final class NativeApi {
                 .get("/v1/sandboxes/{sandbox_id}/pty", auth.guardSocket(terminals::open))
                 .get("/v1/sandboxes/{sandbox_id}/ports", auth.guard(ports::list))
                 .get("/v1/sandboxes/{sandbox_id}/ports/{port}/tunnel", auth.guardSocket(ports::tunnel))
+                .get("/v1/pools", auth.guard(pools::list))
                 .get("/v1/templates", auth.guard(templates::list))
                 .get("/v1/templates/{template_id}", auth.guard(templates::get))
                 .get("/metrics", auth.guard((exchange, caller) -> {

@@ -8,17 +8,20 @@ import atoll.core.process.ProcessEnd;
 import atoll.http.RequestObserver;
 import java.time.Duration;
 import java.util.List;
+import java.util.Map;
+import java.util.TreeMap;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ConcurrentMap;
 import java.util.concurrent.ConcurrentSkipListMap;
 import java.util.concurrent.atomic.LongAdder;
+import java.util.function.Function;
 
 /**
  * Counts what core and the HTTP server report, and writes it in Prometheus' text format. Our own, since four kinds of number need no library.
  */
 public final class PrometheusMetrics implements Metrics, RequestObserver {
     /** A series that is there from the start shows its first increase. */
-    private static final List<String> MISS_REASONS = List.of("starting", "empty", "disabled", "limits");
+    private static final List<String> MISS_REASONS = List.of("starting", "empty", "disabled", "limits", "snapshot");
 
     private static final class Family {
         final ConcurrentMap<String, LongAdder> counters = new ConcurrentSkipListMap<>();
@@ -122,12 +125,23 @@ public final class PrometheusMetrics implements Metrics, RequestObserver {
             {"atoll_pool_target", "Started sandboxes that the pool is to hold", "gauge"},
             {"atoll_pool_ready", "Started sandboxes that wait to be taken", "gauge"},
             {"atoll_pool_starting", "Sandboxes on their way into the pool", "gauge"},
+            {"atoll_pool_prepared", "Sandboxes without anything in them, for restores", "gauge"},
+            {"atoll_pool_memory_bytes", "What those that wait are reckoned to take", "gauge"},
+            {"atoll_pool_golden_bytes", "The snapshot that the pool starts from; 0 while there is none", "gauge"},
             {"atoll_pool_hits_total", "Sandboxes taken from the pool", "counter"},
         };
         for (int kind = 0; kind < kinds.length; kind++) {
             header(out, kinds[kind][0], kinds[kind][1], kinds[kind][2]);
             for (ServerStatus.PoolStatus pool : status.pools()) {
-                long[] values = {pool.target(), pool.ready(), pool.starting(), pool.hits()};
+                long[] values = {
+                    pool.target(),
+                    pool.ready(),
+                    pool.starting(),
+                    pool.prepared(),
+                    pool.memoryBytes(),
+                    pool.golden().map(ServerStatus.PoolStatus.Golden::sizeBytes).orElse(0L),
+                    pool.hits()
+                };
                 out.append("%s{%s} %d\n".formatted(kinds[kind][0], labels("template", pool.template()), values[kind]));
             }
         }
@@ -136,14 +150,28 @@ public final class PrometheusMetrics implements Metrics, RequestObserver {
     private static void misses(StringBuilder out, ServerStatus status) {
         String name = "atoll_pool_misses_total";
         header(out, name, "Sandboxes whose caller waited for a start, by its reason", "counter");
+        perPool(out, status, name, "reason", MISS_REASONS, ServerStatus.PoolStatus::misses);
+        name = "atoll_pool_starts_total";
+        header(out, name, "Sandboxes begun for the pool, from its golden snapshot or from nothing", "counter");
+        perPool(out, status, name, "how", List.of("restored", "started"), ServerStatus.PoolStatus::starts);
+        name = "atoll_pool_restore_failures_total";
+        header(out, name, "Restores of the golden snapshot that failed, by the error's code", "counter");
+        perPool(out, status, name, "code", List.of(), ServerStatus.PoolStatus::restoreFailures);
+    }
+
+    /** What a pool counts by a label, which has at least these values. */
+    private static void perPool(
+            StringBuilder out,
+            ServerStatus status,
+            String name,
+            String label,
+            List<String> always,
+            Function<ServerStatus.PoolStatus, Map<String, Long>> counts) {
         for (ServerStatus.PoolStatus pool : status.pools()) {
-            for (String reason : MISS_REASONS) {
-                out.append("%s{%s} %d\n"
-                        .formatted(
-                                name,
-                                labels("template", pool.template(), "reason", reason),
-                                pool.misses().getOrDefault(reason, 0L)));
-            }
+            var all = new TreeMap<String, Long>(counts.apply(pool));
+            always.forEach(value -> all.putIfAbsent(value, 0L));
+            all.forEach((value, count) -> out.append(
+                    "%s{%s} %d\n".formatted(name, labels("template", pool.template(), label, value), count)));
         }
     }
 
