@@ -38,11 +38,15 @@ import atoll.core.process.Processes;
 import atoll.core.sandbox.Context;
 import atoll.core.sandbox.Contexts;
 import atoll.core.sandbox.CreateSandbox;
+import atoll.core.sandbox.Created;
 import atoll.core.sandbox.EndReason;
+import atoll.core.sandbox.Lifecycle;
+import atoll.core.sandbox.Run;
 import atoll.core.sandbox.Sandbox;
 import atoll.core.sandbox.SandboxQuery;
 import atoll.core.sandbox.SandboxState;
 import atoll.core.sandbox.Sandboxes;
+import atoll.core.sandbox.Term;
 import atoll.core.sandbox.UpdateSandbox;
 import atoll.core.template.Limits;
 import atoll.core.template.Template;
@@ -225,15 +229,13 @@ final class FakeAtoll implements Atoll, Keys, CodeExecution, Executions, Sandbox
         request.template().ifPresent(id -> get(caller, id));
         Sandbox sandbox = request.sandboxId()
                 .map(id -> live(caller, id))
-                .orElseGet(() -> create(
-                        caller,
-                        new CreateSandbox(
-                                request.template(),
-                                request.language(),
-                                Map.of(),
-                                request.labels(),
-                                request.limits(),
-                                Optional.empty())));
+                .orElseGet(() -> made(new CreateSandbox(
+                        request.template(),
+                        request.language(),
+                        Map.of(),
+                        request.labels(),
+                        request.limits(),
+                        Optional.empty())));
         ExecutionId id = ExecutionId.random();
         request.idempotencyKey().ifPresent(key -> byIdempotencyKey.put(key, id));
         Context context = contextOf(sandbox.id());
@@ -457,7 +459,16 @@ final class FakeAtoll implements Atoll, Keys, CodeExecution, Executions, Sandbox
     }
 
     @Override
-    public Sandbox create(Caller caller, CreateSandbox request) {
+    public Created createOrGet(Caller caller, CreateSandbox request) {
+        Optional<Sandbox> there = request.name().isEmpty()
+                ? Optional.empty()
+                : sandboxes.values().stream()
+                        .filter(s -> s.state() != SandboxState.ENDED && s.name().equals(request.name()))
+                        .findFirst();
+        return there.map(sandbox -> new Created(sandbox, true)).orElseGet(() -> new Created(made(request), false));
+    }
+
+    private Sandbox made(CreateSandbox request) {
         var sandbox = new Sandbox(
                 SandboxId.random(),
                 ProjectId.DEFAULT,
@@ -467,10 +478,51 @@ final class FakeAtoll implements Atoll, Keys, CodeExecution, Executions, Sandbox
                 request.labels(),
                 BoxId.random(),
                 RunId.random(),
+                Optional.empty(),
+                request.name(),
+                request.env(),
+                request.lifecycle().applyTo(Lifecycle.UNBOUND),
+                Sandbox.Times.since(NOW),
+                Optional.empty(),
+                Optional.empty(),
                 NOW,
                 Optional.empty());
         sandboxes.put(sandbox.id(), sandbox);
         return sandbox;
+    }
+
+    @Override
+    public Sandbox pause(Caller caller, SandboxId id) {
+        Sandbox before = live(caller, id);
+        Sandbox after = before.state() == SandboxState.PAUSED
+                ? before
+                : before.pausing(SnapshotId.random()).paused(NOW);
+        sandboxes.put(id, after);
+        return after;
+    }
+
+    @Override
+    public Sandbox resume(Caller caller, SandboxId id, Optional<Term> lifetime) {
+        Sandbox before = live(caller, id);
+        Sandbox after =
+                before.state() == SandboxState.PAUSED ? before.resuming().resumed(RunId.random(), NOW) : before;
+        sandboxes.put(id, after);
+        return lifetime.isPresent() ? extend(caller, id, lifetime.get()) : after;
+    }
+
+    @Override
+    public Sandbox extend(Caller caller, SandboxId id, Term lifetime) {
+        Sandbox before = live(caller, id);
+        Sandbox after = before.agreed(
+                before.lifecycle().withLifetime(lifetime.length()),
+                lifetime.length().map(NOW::plus));
+        sandboxes.put(id, after);
+        return after;
+    }
+
+    @Override
+    public List<Run> runs(Caller caller, SandboxId id) {
+        return List.of(Run.first(get(caller, id), Run.How.START));
     }
 
     @Override

@@ -15,9 +15,11 @@ import atoll.core.process.Processes;
 import atoll.core.process.StartProcess;
 import atoll.core.sandbox.ContextService;
 import atoll.core.sandbox.Contexts;
+import atoll.core.sandbox.Expiry;
 import atoll.core.sandbox.LiveSandbox;
 import atoll.core.sandbox.SandboxService;
 import atoll.core.sandbox.Sandboxes;
+import atoll.core.sandbox.Source;
 import atoll.core.store.Store;
 import atoll.core.template.TemplateCatalog;
 import atoll.core.template.Templates;
@@ -54,6 +56,7 @@ public final class AtollCore implements Atoll, AutoCloseable {
     private final FileService files;
     private final PortService ports;
     private final Recovery recovery;
+    private final Expiry expiry;
     private final Retention retention;
     private final ExecutorService threads;
 
@@ -75,9 +78,11 @@ public final class AtollCore implements Atoll, AutoCloseable {
                 clock,
                 metrics,
                 background,
-                settings.bounds(),
+                settings,
                 this::maxSandboxes,
-                this::startMain);
+                this::startMain,
+                this::snapshotSource);
+        patient.onPaused(sandboxes::resumeForUse);
         executions = new ExecutionService(sandboxes, templates, store, patient, settings, clock, metrics, background);
         contexts = new ContextService(sandboxes, templates, store, patient, clock, executions::isBusy);
         processes = new ProcessService(sandboxes, store, patient, clock, metrics, background);
@@ -85,6 +90,8 @@ public final class AtollCore implements Atoll, AutoCloseable {
         tokens = new TokenService(tokenKey, sandboxes);
         files = new FileService(sandboxes, patient, clock, background);
         ports = new PortService(sandboxes, patient);
+        expiry = sandboxes.expiry(executions::busySandboxes);
+        sandboxes.onResumed(this::resumed);
         recovery = new Recovery(store, patient, templates, pools, sandboxes, executions, processes);
         retention = new Retention(store, patient, settings, clock);
     }
@@ -103,6 +110,7 @@ public final class AtollCore implements Atoll, AutoCloseable {
         core.recovery.start();
         core.inBackground(core.retention::run);
         core.inBackground(core.usage::run);
+        core.inBackground(core::expireOnceReady);
         return core;
     }
 
@@ -193,6 +201,38 @@ public final class AtollCore implements Atoll, AutoCloseable {
     /** Removes what is past its retention, now. */
     public void sweep() {
         retention.sweep();
+    }
+
+    /** Ends or pauses what is past its time, now; pauses may take longer than this call. */
+    public void expire() {
+        expiry.sweep();
+    }
+
+    /** Before executions are taken over nobody knows which sandboxes are in use. */
+    private void expireOnceReady() {
+        try {
+            while (!recovery.awaitReady(Duration.ofSeconds(10))) {
+                System.getLogger(AtollCore.class.getName())
+                        .log(System.Logger.Level.DEBUG, "no sandbox ends by time before the node was seen");
+            }
+            expiry.run();
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+        }
+    }
+
+    private void resumed(LiveSandbox sandbox) {
+        executions.resumed(sandbox.id());
+        processes.resumed(sandbox.id());
+    }
+
+    /** Nothing has a snapshot yet. */
+    private Source snapshotSource(Caller caller, SnapshotId id) {
+        throw new AtollException(
+                ErrorCode.SNAPSHOT_NOT_FOUND,
+                "snapshot: " + id + " was not found",
+                "There is none of that id in this project.",
+                "GET /v1/snapshots lists those that are there.");
     }
 
     @Override

@@ -241,6 +241,9 @@ final class Recovery implements AutoCloseable {
                     && !owner.get().underConstruction()) {
                 sandboxes.foundRunning(owner.get());
             }
+            if (!owner.get().underConstruction()) {
+                sandboxes.reconcile(owner.get(), box);
+            }
             box.limits().ifPresent(limits -> sandboxes.align(owner.get(), limits));
             return;
         }

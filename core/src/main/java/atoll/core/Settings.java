@@ -1,10 +1,15 @@
 package atoll.core;
 
+import atoll.core.sandbox.Lifecycle;
+import atoll.core.sandbox.LifecycleChanges;
+import atoll.core.sandbox.OnTimeout;
+import atoll.core.sandbox.Term;
 import atoll.core.template.LimitBounds;
 import atoll.core.template.Limits;
 import java.time.Duration;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import java.util.TreeMap;
 
 /**
@@ -26,6 +31,7 @@ import java.util.TreeMap;
  * @param usagePeriod how often it is looked what sandboxes use
  * @param usageRetention how long that is kept
  * @param poolGrowth how far pools grow with their use
+ * @param lives how long sandboxes and snapshots live
  */
 public record Settings(
         int poolDepth,
@@ -43,7 +49,8 @@ public record Settings(
         Duration usagePeriod,
         Duration usageRetention,
         Map<String, Integer> poolDepths,
-        PoolGrowth poolGrowth) {
+        PoolGrowth poolGrowth,
+        Lives lives) {
 
     private static final long MIB = 1024 * 1024;
 
@@ -63,7 +70,13 @@ public record Settings(
             Duration.ofSeconds(5),
             Duration.ofHours(24),
             Map.of(),
-            new PoolGrowth(32, 4, 25));
+            new PoolGrowth(32, 4, 25),
+            new Lives(
+                    Optional.empty(),
+                    Optional.empty(),
+                    Optional.of(Duration.ofHours(1)),
+                    Duration.ofDays(30),
+                    Optional.empty()));
 
     /**
      * How far pools grow with their use. A pool of depth 0 stays empty.
@@ -77,6 +90,76 @@ public record Settings(
             check("pool.max_depth", maxDepth, 0, 1000);
             check("pool.max_prepared", maxPrepared, 0, 100);
             check("pool.memory_percent", memoryPercent, 1, 100);
+        }
+    }
+
+    /**
+     * How long sandboxes and snapshots live.
+     *
+     * @param lifetime of a sandbox whose maker names none; empty: no bound
+     * @param maxLifetime the longest that may be asked for; empty: no bound
+     * @param idle how long a sandbox may be unused whose maker does not say; empty: no bound
+     * @param paused how long a sandbox may be paused before it ends
+     * @param snapshots how long a snapshot is kept whose maker does not say; empty: until it is deleted
+     */
+    public record Lives(
+            Optional<Duration> lifetime,
+            Optional<Duration> maxLifetime,
+            Optional<Duration> idle,
+            Duration paused,
+            Optional<Duration> snapshots) {
+        private static final long TEN_YEARS = 10L * 365 * 24 * 3600;
+
+        public Lives {
+            check("sandboxes.lifetime_seconds", seconds(lifetime), 0, TEN_YEARS);
+            check("sandboxes.max_lifetime_seconds", seconds(maxLifetime), 0, TEN_YEARS);
+            check("sandboxes.idle_seconds", seconds(idle), 0, TEN_YEARS);
+            check("sandboxes.paused_days", paused.toDays(), 1, 3650);
+            check("snapshots.days", snapshots.orElse(Duration.ZERO).toDays(), 0, 3650);
+            if (maxLifetime.isPresent()
+                    && lifetime.isPresent()
+                    && lifetime.get().compareTo(maxLifetime.get()) > 0) {
+                throw new IllegalArgumentException("sandboxes.lifetime_seconds: " + seconds(lifetime)
+                        + " (expected: at most sandboxes.max_lifetime_seconds, " + seconds(maxLifetime) + ")");
+            }
+        }
+
+        private static long seconds(Optional<Duration> time) {
+            return time.orElse(Duration.ZERO).toSeconds();
+        }
+
+        /** What holds for a sandbox whose maker says nothing. */
+        public Lifecycle defaults() {
+            return new Lifecycle(lifetime.or(() -> maxLifetime), idle, OnTimeout.PAUSE, true);
+        }
+
+        /** Fails for a lifetime that is longer than any may be. */
+        public Optional<Duration> checkLifetime(Term asked) {
+            boolean tooLong = maxLifetime.isPresent()
+                    && asked.length()
+                            .filter(time -> time.compareTo(maxLifetime.get()) <= 0)
+                            .isEmpty();
+            if (tooLong) {
+                throw AtollException.invalid(
+                        "lifetime_seconds: "
+                                + asked.length()
+                                        .map(time -> "" + time.toSeconds())
+                                        .orElse("none") + " (expected: at most "
+                                + seconds(maxLifetime) + ")",
+                        "Ask for less, or raise the setting sandboxes.max_lifetime_seconds.");
+            }
+            return asked.length();
+        }
+
+        /** What is agreed with a caller who wants {@code changes}; fails for a lifetime that is longer than any may be. */
+        public Lifecycle agree(Lifecycle before, LifecycleChanges changes) {
+            changes.lifetime().ifPresent(this::checkOnly);
+            return changes.applyTo(before);
+        }
+
+        private void checkOnly(Term asked) {
+            Optional<Duration> checked = checkLifetime(asked);
+            assert checked.equals(asked.length());
         }
     }
 
@@ -145,12 +228,35 @@ public record Settings(
                 new PoolGrowth(
                         (int) number(left, "pool.max_depth", d.poolGrowth.maxDepth()),
                         (int) number(left, "pool.max_prepared", d.poolGrowth.maxPrepared()),
-                        (int) number(left, "pool.memory_percent", d.poolGrowth.memoryPercent())));
+                        (int) number(left, "pool.memory_percent", d.poolGrowth.memoryPercent())),
+                lives(left, d.lives));
         if (!left.isEmpty()) {
             throw new IllegalArgumentException(
                     "settings: unknown " + left.keySet() + " (expected: only " + String.join(", ", names()) + ")");
         }
         return settings;
+    }
+
+    private static Lives lives(Map<String, String> left, Lives d) {
+        return new Lives(
+                seconds(left, "sandboxes.lifetime_seconds", d.lifetime),
+                seconds(left, "sandboxes.max_lifetime_seconds", d.maxLifetime),
+                seconds(left, "sandboxes.idle_seconds", d.idle),
+                Duration.ofDays(number(left, "sandboxes.paused_days", d.paused.toDays())),
+                some(Duration.ofDays(number(
+                        left,
+                        "snapshots.days",
+                        d.snapshots.orElse(Duration.ZERO).toDays()))));
+    }
+
+    /** 0 is no bound. */
+    private static Optional<Duration> seconds(Map<String, String> left, String name, Optional<Duration> otherwise) {
+        return some(Duration.ofSeconds(
+                number(left, name, otherwise.orElse(Duration.ZERO).toSeconds())));
+    }
+
+    private static Optional<Duration> some(Duration time) {
+        return time.isZero() ? Optional.empty() : Optional.of(time);
     }
 
     /** The names of all settings. */
@@ -177,6 +283,11 @@ public record Settings(
                 "execution.timeout_seconds",
                 "execution.max_timeout_seconds",
                 "sandboxes.max",
+                "sandboxes.lifetime_seconds",
+                "sandboxes.max_lifetime_seconds",
+                "sandboxes.idle_seconds",
+                "sandboxes.paused_days",
+                "snapshots.days",
                 "node.patience_seconds",
                 "retention.days",
                 "retention.executions",

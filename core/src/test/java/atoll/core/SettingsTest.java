@@ -7,6 +7,7 @@ import atoll.core.template.LimitBounds;
 import atoll.core.template.Limits;
 import java.time.Duration;
 import java.util.Map;
+import java.util.Optional;
 import org.junit.jupiter.api.Test;
 
 class SettingsTest {
@@ -23,6 +24,13 @@ class SettingsTest {
         assertThat(settings.nodePatience()).isEqualTo(Duration.ofSeconds(30));
         assertThat(settings.retention()).isEqualTo(Duration.ofDays(30));
         assertThat(settings.maxExecutions()).isEqualTo(1_000_000);
+        assertThat(settings.lives())
+                .isEqualTo(new Settings.Lives(
+                        Optional.empty(),
+                        Optional.empty(),
+                        Optional.of(Duration.ofHours(1)),
+                        Duration.ofDays(30),
+                        Optional.empty()));
     }
 
     @Test
@@ -53,7 +61,12 @@ class SettingsTest {
                 Map.entry("retention.days", "10"),
                 Map.entry("retention.executions", "11"),
                 Map.entry("usage.period_seconds", "12"),
-                Map.entry("usage.retention_hours", "13")));
+                Map.entry("usage.retention_hours", "13"),
+                Map.entry("sandboxes.lifetime_seconds", "14"),
+                Map.entry("sandboxes.max_lifetime_seconds", "15"),
+                Map.entry("sandboxes.idle_seconds", "0"),
+                Map.entry("sandboxes.paused_days", "16"),
+                Map.entry("snapshots.days", "17")));
         assertThat(settings)
                 .isEqualTo(new Settings(
                         1,
@@ -71,7 +84,13 @@ class SettingsTest {
                         Duration.ofSeconds(12),
                         Duration.ofHours(13),
                         Map.of("python", 7),
-                        new Settings.PoolGrowth(14, 15, 16)));
+                        new Settings.PoolGrowth(14, 15, 16),
+                        new Settings.Lives(
+                                Optional.of(Duration.ofSeconds(14)),
+                                Optional.of(Duration.ofSeconds(15)),
+                                Optional.empty(),
+                                Duration.ofDays(16),
+                                Optional.of(Duration.ofDays(17)))));
         assertThat(settings.poolDepth("python")).isEqualTo(7);
         assertThat(settings.poolDepth("other")).isEqualTo(1);
     }

@@ -22,6 +22,7 @@ import atoll.core.sandbox.EndReason;
 import atoll.core.sandbox.LiveSandbox;
 import atoll.core.sandbox.Sandbox;
 import atoll.core.sandbox.SandboxService;
+import atoll.core.sandbox.SandboxState;
 import atoll.core.store.OnceByKey;
 import atoll.core.store.Store;
 import atoll.core.template.Template;
@@ -33,10 +34,12 @@ import java.util.Comparator;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.Set;
 import java.util.TreeMap;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.Executor;
 import java.util.concurrent.atomic.AtomicLong;
+import java.util.stream.Collectors;
 import org.jspecify.annotations.Nullable;
 
 /** Runs code, keeps its record, and follows what an earlier life of the server left running. */
@@ -58,6 +61,9 @@ public final class ExecutionService implements CodeExecution, Executions {
 
     /** Those that this server follows. */
     private final Map<ExecutionId, Following> following = new ConcurrentHashMap<>();
+
+    /** Paused sandboxes with executions on record that the node did not name. */
+    private final Set<SandboxId> postponed = ConcurrentHashMap.newKeySet();
 
     private final AtomicLong begun = new AtomicLong();
 
@@ -318,6 +324,33 @@ public final class ExecutionService implements CodeExecution, Executions {
                 .anyMatch(one -> one.record.contextId().equals(context));
     }
 
+    /** The sandboxes in which code runs, or waits for its context. */
+    public Set<SandboxId> busySandboxes() {
+        return following.values().stream().map(one -> one.record.sandboxId()).collect(Collectors.toSet());
+    }
+
+    /** What was not sure about its executions while it was paused is looked at. */
+    public void resumed(SandboxId sandbox) {
+        if (postponed.remove(sandbox)) {
+            background.execute(this::reconcileAgain);
+        }
+    }
+
+    private void reconcileAgain() {
+        try {
+            reconcile();
+        } catch (AtollException e) {
+            // Away: it is compared again on the next connection.
+            System.getLogger(ExecutionService.class.getName())
+                    .log(System.Logger.Level.DEBUG, "executions are looked at later: " + e.getMessage());
+        }
+    }
+
+    private boolean standsStill(SandboxId sandbox) {
+        return sandboxes.live(sandbox).map(LiveSandbox::sandbox).map(Sandbox::state).stream()
+                .anyMatch(SandboxState::standsStill);
+    }
+
     /** Executions that this server follows at the moment. */
     public int runningNow() {
         return following.size();
@@ -385,6 +418,11 @@ public final class ExecutionService implements CodeExecution, Executions {
     private void giveUp(ExecutionRecord record) {
         // It may have ended since the list was made.
         if (store.execution(record.id()).flatMap(ExecutionRecord::outcome).isPresent()) {
+            return;
+        }
+        if (standsStill(record.sandboxId())) {
+            // Nobody can tell before it is resumed.
+            postponed.add(record.sandboxId());
             return;
         }
         Optional<Sandbox> sandbox = store.sandbox(record.sandboxId());
@@ -530,6 +568,7 @@ public final class ExecutionService implements CodeExecution, Executions {
         @Override
         public void ended(ExecutionOutcome outcome) {
             save(record, outcome);
+            sandboxes.live(record.sandboxId()).ifPresent(sandboxes::touch);
             following.remove(record.id());
         }
 

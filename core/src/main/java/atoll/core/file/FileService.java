@@ -178,6 +178,7 @@ public final class FileService implements Files {
         check(user, List.of(path));
         return WatchedFolder.open(
                 () -> node.watchFiles(sandbox.box(), user, path, recursive),
+                () -> sandbox.sandbox().state().standsStill(),
                 e -> sandboxes.translated(sandbox, e),
                 background);
     }
@@ -254,6 +255,7 @@ public final class FileService implements Files {
 
         @Override
         public Optional<ByteBuffer> next() throws InterruptedException {
+            sandboxes.touch(sandbox);
             try {
                 return reader.next();
             } catch (AtollException e) {
@@ -278,6 +280,7 @@ public final class FileService implements Files {
 
         @Override
         public void write(ByteBuffer piece) throws InterruptedException {
+            sandboxes.touch(sandbox);
             try {
                 writer.write(piece);
             } catch (AtollException e) {

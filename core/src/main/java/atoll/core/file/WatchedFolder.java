@@ -14,13 +14,14 @@ import java.util.List;
 import java.util.Optional;
 import java.util.concurrent.Executor;
 import java.util.concurrent.TimeUnit;
+import java.util.function.BooleanSupplier;
 import java.util.function.Function;
 import java.util.function.Supplier;
 import org.jspecify.annotations.Nullable;
 
 /**
  * Gathers the events of a watched folder, the last {@value #CAPACITY}: whoever asks late, or reads slowly, learns that some were lost, and nothing piles up. When
- * the node was away the watch is opened again, with an {@link FileEvent.Kind#OVERFLOW} in between.
+ * the node was away, or the sandbox paused, the watch is opened again, with an {@link FileEvent.Kind#OVERFLOW} in between.
  */
 final class WatchedFolder implements AutoCloseable {
     static final int CAPACITY = 10_000;
@@ -29,6 +30,9 @@ final class WatchedFolder implements AutoCloseable {
     private static final long LONGEST_PAUSE_MILLIS = 1_000;
 
     private final Supplier<NodeStream<FileEvent>> source;
+    /** Whether its sandbox is paused: then it is not opened again, which would resume the sandbox. */
+    private final BooleanSupplier paused;
+
     private final Function<RuntimeException, RuntimeException> translation;
     private final Object lock = new Object();
 
@@ -53,18 +57,22 @@ final class WatchedFolder implements AutoCloseable {
     private @Nullable NodeStream<FileEvent> stream;
 
     private WatchedFolder(
-            Supplier<NodeStream<FileEvent>> source, Function<RuntimeException, RuntimeException> translation) {
+            Supplier<NodeStream<FileEvent>> source,
+            BooleanSupplier paused,
+            Function<RuntimeException, RuntimeException> translation) {
         this.source = source;
+        this.paused = paused;
         this.translation = translation;
     }
 
     /** Returns when nothing is missed any more. */
     static WatchedFolder open(
             Supplier<NodeStream<FileEvent>> source,
+            BooleanSupplier paused,
             Function<RuntimeException, RuntimeException> translation,
             Executor background)
             throws InterruptedException {
-        var watch = new WatchedFolder(source, translation);
+        var watch = new WatchedFolder(source, paused, translation);
         background.execute(watch::pull);
         try {
             watch.awaitReady();
@@ -114,7 +122,8 @@ final class WatchedFolder implements AutoCloseable {
                         "Watch the folder above it."));
                 return;
             } catch (AtollException e) {
-                if (e.code() != ErrorCode.NODE_UNAVAILABLE || isClosed()) {
+                boolean passes = e.code() == ErrorCode.NODE_UNAVAILABLE || e.code() == ErrorCode.SANDBOX_PAUSED;
+                if (!passes || isClosed()) {
                     fail(translation.apply(e));
                     return;
                 }
@@ -126,7 +135,9 @@ final class WatchedFolder implements AutoCloseable {
                 return;
             }
             try {
-                Thread.sleep(pause);
+                do {
+                    Thread.sleep(pause);
+                } while (again && paused.getAsBoolean() && !isClosed());
             } catch (InterruptedException _) {
                 return;
             }

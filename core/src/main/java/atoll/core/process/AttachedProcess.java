@@ -16,6 +16,9 @@ final class AttachedProcess implements ProcessFeed {
         /** As it is on record now. */
         ProcessRecord now();
 
+        /** Something was read. */
+        void passed();
+
         /** The reader has come to the end; returns the record with it. */
         ProcessRecord ended(ProcessEnd end, long stdoutBytes, long stderrBytes);
 
@@ -69,6 +72,7 @@ final class AttachedProcess implements ProcessFeed {
                 over = true;
                 return Optional.of(new ProcessUpdate.Ended(events.lastSeq(), owner.now()));
             }
+            owner.passed();
             Optional<ProcessUpdate> update = update(event.get());
             if (update.isPresent()) {
                 return update;

@@ -74,6 +74,9 @@ public final class ProcessService implements Processes {
 
     private final Map<SandboxId, Map<Integer, RunningProcess>> byPid = new ConcurrentHashMap<>();
 
+    /** Paused sandboxes with processes on record that the node did not name. */
+    private final Set<SandboxId> postponed = ConcurrentHashMap.newKeySet();
+
     /** On record, and the node is being asked. */
     private final Set<ProcessId> starting = ConcurrentHashMap.newKeySet();
 
@@ -323,11 +326,19 @@ public final class ProcessService implements Processes {
         return refreshed(owned(caller, ref));
     }
 
-    /** As the node sees it now, if it runs. */
+    /** Its sandbox is being used. */
+    private void used(ProcessRecord record) {
+        sandboxes.live(record.sandboxId()).ifPresent(sandboxes::touch);
+    }
+
+    /** As the node sees it now, if it runs; nothing changes while its sandbox is paused. */
     private ProcessRecord refreshed(ProcessRecord record) {
         RunningProcess process = running.get(record.id());
         if (process == null) {
             return known(record.id()).orElse(record);
+        }
+        if (standsStill(record.sandboxId())) {
+            return process.record();
         }
         try {
             return process.seen(node.processes().get(process.box(), record.id()));
@@ -392,6 +403,11 @@ public final class ProcessService implements Processes {
             @Override
             public ProcessRecord now() {
                 return known(record.id()).orElse(record);
+            }
+
+            @Override
+            public void passed() {
+                used(record);
             }
 
             @Override
@@ -537,6 +553,7 @@ public final class ProcessService implements Processes {
                     "Start it with stdin: true.");
         }
         RunningProcess process = requireRunning(caller, record);
+        used(record);
         try {
             return process.write(offset, data, close, nanos(limit));
         } catch (AtollException e) {
@@ -599,6 +616,7 @@ public final class ProcessService implements Processes {
         if (process.isEmpty() && !known(record.id()).orElse(record).running()) {
             return;
         }
+        used(record);
         try {
             node.processes()
                     .signal(
@@ -627,6 +645,7 @@ public final class ProcessService implements Processes {
                     "Start it with pty: {cols, rows}.");
         }
         RunningProcess process = requireRunning(caller, record);
+        used(record);
         try {
             node.processes().resize(process.box(), record.id(), size);
         } catch (AtollException e) {
@@ -736,9 +755,38 @@ public final class ProcessService implements Processes {
                         Optional.empty()));
     }
 
+    private boolean standsStill(SandboxId sandbox) {
+        return sandboxes.live(sandbox).map(LiveSandbox::sandbox).map(Sandbox::state).stream()
+                .anyMatch(SandboxState::standsStill);
+    }
+
+    /** Its processes go on: each is asked for again, and what was not sure while it was paused is looked at. */
+    public void resumed(SandboxId sandbox) {
+        new ArrayList<>(running.values())
+                .stream().filter(process -> process.sandboxId().equals(sandbox)).forEach(RunningProcess::watch);
+        if (postponed.remove(sandbox)) {
+            background.execute(this::reconcileAgain);
+        }
+    }
+
+    private void reconcileAgain() {
+        try {
+            reconcile();
+        } catch (AtollException e) {
+            // Away: it is compared again on the next connection.
+            System.getLogger(ProcessService.class.getName())
+                    .log(System.Logger.Level.DEBUG, "processes are looked at later: " + e.getMessage());
+        }
+    }
+
     private void giveUp(ProcessRecord record) {
         // It may have ended since the list was made.
         if (!known(record.id()).orElse(record).running()) {
+            return;
+        }
+        if (standsStill(record.sandboxId())) {
+            // Nobody can tell before it is resumed.
+            postponed.add(record.sandboxId());
             return;
         }
         ProcessEnd end = sandboxEnd(record)

@@ -153,7 +153,9 @@ final class RunningProcess {
             lost(e);
             return;
         }
-        if (!(cause instanceof AtollException e && e.code() == ErrorCode.NODE_UNAVAILABLE)) {
+        boolean expected = cause instanceof AtollException e
+                && (e.code() == ErrorCode.NODE_UNAVAILABLE || e.code() == ErrorCode.SANDBOX_PAUSED);
+        if (!expected) {
             LOG.log(System.Logger.Level.WARNING, "process " + id() + " is asked for again", cause);
         }
         watchLater();

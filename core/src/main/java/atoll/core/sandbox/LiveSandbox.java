@@ -5,11 +5,14 @@ import atoll.core.ContextId;
 import atoll.core.Language;
 import atoll.core.SandboxId;
 import com.google.errorprone.annotations.concurrent.GuardedBy;
+import java.time.Instant;
 import java.util.EnumMap;
-import java.util.HashMap;
+import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.atomic.AtomicReference;
 import java.util.concurrent.locks.ReentrantLock;
 
 /**
@@ -23,6 +26,21 @@ public final class LiveSandbox {
     /** Held by the one who changes its limits or labels, also while the node is asked; never taken with {@link #writer} held. */
     final ReentrantLock revision = new ReentrantLock();
 
+    /**
+     * Held by the one who pauses, resumes, copies, snapshots or rolls it back, from the intent to the end, also while the node is asked.
+     * Taken before {@link #revision} and {@link #writer}, never after; and never by a delete.
+     */
+    private final ReentrantLock lifecycle = new ReentrantLock();
+
+    /** When it was used last. */
+    private final AtomicReference<Instant> lastActive;
+
+    /** Set while its node may not know when its lifetime is over. */
+    volatile boolean deadlineOpen;
+
+    /** After a pause at its time that failed: not tried again before. */
+    volatile Instant nextPause = Instant.MIN;
+
     /** True from its first record until it was handed to its caller: only then does a missing box mean a lost one. */
     volatile boolean underConstruction;
 
@@ -34,7 +52,7 @@ public final class LiveSandbox {
     private final Object contextLock = new Object();
 
     @GuardedBy("contextLock")
-    private final Map<ContextId, Context> contexts = new HashMap<>();
+    private final Map<ContextId, Context> contexts = new LinkedHashMap<>();
 
     /** Default contexts; one that is being opened is there already, so that it is opened once. */
     @GuardedBy("contextLock")
@@ -42,6 +60,30 @@ public final class LiveSandbox {
 
     LiveSandbox(Sandbox sandbox) {
         this.sandbox = sandbox;
+        this.lastActive = new AtomicReference<>(sandbox.lastActiveAt());
+    }
+
+    /**
+     * The lock of its life: whoever holds it can rely on that nobody else pauses, resumes, copies, snapshots or rolls back this sandbox;
+     * it may be deleted at any time. Take no other sandbox's with it held.
+     */
+    public ReentrantLock lifecycle() {
+        return lifecycle;
+    }
+
+    /** It is being used. */
+    public void touch(Instant now) {
+        Instant latest = lastActive.accumulateAndGet(now, (there, mine) -> mine.isAfter(there) ? mine : there);
+        assert !latest.isBefore(now);
+    }
+
+    public Instant lastActive() {
+        return lastActive.get();
+    }
+
+    /** Its record, with when it was used last. */
+    public Sandbox seen() {
+        return sandbox.active(lastActive.get());
     }
 
     public SandboxId id() {
@@ -78,9 +120,22 @@ public final class LiveSandbox {
         }
     }
 
-    Optional<Context> context(ContextId id) {
+    /** By its id, or by the id that it had in the sandbox that this one is a copy of. */
+    public Optional<Context> context(ContextId id) {
         synchronized (contextLock) {
-            return Optional.ofNullable(contexts.get(id));
+            Context own = contexts.get(id);
+            return own != null
+                    ? Optional.of(own)
+                    : contexts.values().stream()
+                            .filter(context -> context.origin().equals(Optional.of(id)))
+                            .findFirst();
+        }
+    }
+
+    /** Those that it has at this moment. */
+    public List<Context> contexts() {
+        synchronized (contextLock) {
+            return List.copyOf(contexts.values());
         }
     }
 

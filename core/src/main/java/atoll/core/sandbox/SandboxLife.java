@@ -5,7 +5,7 @@ import atoll.core.SandboxId;
 import java.util.List;
 import java.util.Optional;
 
-/** What carries sandboxes over pauses and multiplies them. */
+/** What carries sandboxes over pauses. */
 public interface SandboxLife {
     /**
      * Writes it to disk and frees its memory; it is paused when this returns. What runs in it stands still and stays running on record.
@@ -23,12 +23,6 @@ public interface SandboxLife {
 
     /** Sets how long it lives from now on, longer or shorter than it would have; of a paused one, from its resume on. */
     Sandbox extend(Caller caller, SandboxId id, Term lifetime);
-
-    /**
-     * Copies of it as it is now: memory, files, and what runs. It goes on untouched, and is paused still if it was paused. The copies
-     * are running when this returns, in their order; their contexts have new ids, and can be addressed by those of the source too.
-     */
-    List<Sandbox> fork(Caller caller, SandboxId id, ForkSandbox request) throws InterruptedException;
 
     /** Its lives, the oldest first; also of one that has ended. */
     List<Run> runs(Caller caller, SandboxId id);

@@ -9,52 +9,49 @@ import atoll.core.Language;
 import atoll.core.Metrics;
 import atoll.core.Page;
 import atoll.core.ProcessId;
-import atoll.core.ProjectId;
-import atoll.core.RunId;
 import atoll.core.SandboxId;
 import atoll.core.Scope;
+import atoll.core.Settings;
+import atoll.core.SnapshotId;
 import atoll.core.node.Box;
-import atoll.core.node.BoxAssignment;
 import atoll.core.node.ContextSpec;
 import atoll.core.node.Node;
-import atoll.core.node.NodeContext;
 import atoll.core.pool.Pools;
-import atoll.core.pool.Taken;
 import atoll.core.process.StartProcess;
-import atoll.core.store.Event;
+import atoll.core.snapshot.Snapshot;
 import atoll.core.store.OnceByKey;
 import atoll.core.store.Store;
-import atoll.core.template.LimitBounds;
 import atoll.core.template.LimitChanges;
 import atoll.core.template.Limits;
 import atoll.core.template.Template;
 import atoll.core.template.TemplateCatalog;
-import java.time.Duration;
-import java.time.Instant;
 import java.time.InstantSource;
 import java.util.Collection;
 import java.util.EnumSet;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.OptionalInt;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Executor;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
+import java.util.function.Consumer;
 import java.util.function.IntSupplier;
+import java.util.function.Supplier;
 
 /**
- * The life of sandboxes. What is to happen is stored before it is done: a crash in between is undone or finished on the next start
- * (see {@code Recovery}). Live sandboxes are kept in memory, ended ones are read from the store.
+ * Sandboxes as callers and the rest of core see them. What is to happen is stored before it is done: a crash in between is undone or
+ * finished on the next start (see {@code Recovery}). Live sandboxes, paused ones too, are kept in memory, ended ones are read from the
+ * store.
  */
 public final class SandboxService implements Sandboxes {
     private static final System.Logger LOG = System.getLogger(SandboxService.class.getName());
     /** How long a delete waits for the node before it lets the node finish alone. */
-    private static final long DELETE_WAIT_MILLIS = 2_000;
+    private static final long DELETE_WAIT_MILLIS = 700;
 
     private static final int TAKE_TRIES = 3;
     /** What a node answers when the box has ended, and at other times too. */
@@ -69,18 +66,27 @@ public final class SandboxService implements Sandboxes {
         void start(LiveSandbox sandbox, ProcessId id, StartProcess process);
     }
 
+    /** Finds the snapshots that callers name. */
+    @FunctionalInterface
+    public interface SnapshotSource {
+        /** What a sandbox from it is made from; fails for one that is not there, or another project's. */
+        Source open(Caller caller, SnapshotId id);
+    }
+
     private final Store store;
     private final Node node;
-    private final Pools pools;
     private final TemplateCatalog templates;
     private final InstantSource clock;
-    private final Metrics metrics;
     private final Executor background;
-    private final LimitBounds bounds;
-    private final IntSupplier maxPerProject;
+    private final Settings settings;
     private final MainStarter mainStarter;
+    private final SnapshotSource snapshots;
     private final OnceByKey once = new OnceByKey();
-    private final Map<SandboxId, LiveSandbox> live = new ConcurrentHashMap<>();
+    private final LiveSandboxes live;
+    private final Records records;
+    private final LifecycleService lifecycles;
+    private final SandboxMaker maker;
+    private final ContextOpener opener;
 
     public SandboxService(
             Store store,
@@ -90,19 +96,24 @@ public final class SandboxService implements Sandboxes {
             InstantSource clock,
             Metrics metrics,
             Executor background,
-            LimitBounds bounds,
+            Settings settings,
             IntSupplier maxPerProject,
-            MainStarter mainStarter) {
+            MainStarter mainStarter,
+            SnapshotSource snapshots) {
         this.store = store;
         this.node = node;
-        this.pools = pools;
         this.templates = templates;
         this.clock = clock;
-        this.metrics = metrics;
         this.background = background;
-        this.bounds = bounds;
-        this.maxPerProject = maxPerProject;
+        this.settings = settings;
         this.mainStarter = mainStarter;
+        this.snapshots = snapshots;
+        live = new LiveSandboxes(maxPerProject);
+        records = new Records(store, node, live, clock, metrics, background);
+        LifecycleService.Prepared prepared = new FromPools(pools);
+        lifecycles = new LifecycleService(store, node, live, records, prepared, settings.lives(), clock, background);
+        maker = new SandboxMaker(store, node, live, records, pools, prepared, clock, metrics);
+        opener = new ContextOpener(store, node, templates, clock, this::translated);
     }
 
     /** Reads what was live when the server stopped. */
@@ -110,36 +121,113 @@ public final class SandboxService implements Sandboxes {
         for (Sandbox sandbox : store.liveSandboxes()) {
             LiveSandbox loaded = new LiveSandbox(sandbox);
             store.contexts(sandbox.id()).forEach(loaded::add);
-            live.put(sandbox.id(), loaded);
+            // What the node was told last is not on record.
+            loaded.deadlineOpen = sandbox.expiresAt().isPresent();
+            live.add(loaded);
         }
     }
+
+    /** The sweep over those whose time is up; {@code busy} are those in which code runs. */
+    public Expiry expiry(Supplier<Set<SandboxId>> busy) {
+        return new Expiry(live, records, lifecycles, settings.lives(), clock, background, busy);
+    }
+
+    /** Has {@code listener} told of each sandbox that runs again after a pause or in another state, before anyone uses it. */
+    public void onResumed(Consumer<LiveSandbox> listener) {
+        lifecycles.onResumed(listener);
+    }
+
+    // Making.
 
     @Override
-    public Sandbox create(Caller caller, CreateSandbox request) throws InterruptedException {
-        Optional<Language> language = request.language().map(Language::parse);
-        Template template = templates.choose(request.template(), language);
-        Language chosen = templates.choose(template, language);
+    public Created createOrGet(Caller caller, CreateSandbox request) throws InterruptedException {
+        caller.require(Scope.EXECUTE);
+        Body body = body(caller, request);
         if (request.idempotencyKey().isPresent()) {
-            return createOnce(caller, request, request.idempotencyKey().get(), template, chosen);
+            return createOnce(caller, request, request.idempotencyKey().get(), body);
         }
-        return make(caller, request, template, chosen, SandboxId.random(), TAKE_TRIES);
+        return createNamed(caller, request, body, SandboxId.random(), TAKE_TRIES);
     }
 
-    private Sandbox make(
-            Caller caller, CreateSandbox request, Template template, Language chosen, SandboxId id, int mostTries)
+    /** What a new sandbox is made from. */
+    private sealed interface Body {
+        record FromTemplate(Template template, Language language) implements Body {}
+
+        record FromSource(Source source) implements Body {}
+    }
+
+    private Body body(Caller caller, CreateSandbox request) {
+        if (request.snapshot().isPresent()) {
+            request.limits().requireChangeable();
+            return new Body.FromSource(snapshots.open(caller, request.snapshot().get()));
+        }
+        Optional<Language> language = request.language().map(Language::parse);
+        Template template = templates.choose(request.template(), language);
+        return new Body.FromTemplate(template, templates.choose(template, language));
+    }
+
+    private Created createOnce(Caller caller, CreateSandbox request, String key, Body body)
             throws InterruptedException {
-        LiveSandbox made = take(
-                caller,
-                template,
-                request.limits(),
-                request.env(),
+        try (OnceByKey.Turn turn = once.begin(caller.project(), key)) {
+            SandboxId id = SandboxId.parse(turn.claim(
+                    store, OPERATION, request.parts(), SandboxId.random().toString(), clock.instant()));
+            Optional<Sandbox> there = find(id);
+            return there.isPresent() ? new Created(there.get(), false) : createNamed(caller, request, body, id, 1);
+        }
+    }
+
+    private Created createNamed(Caller caller, CreateSandbox request, Body body, SandboxId id, int mostTries)
+            throws InterruptedException {
+        if (request.name().isEmpty()) {
+            return new Created(make(caller, request, body, id, mostTries), false);
+        }
+        String name = request.name().get();
+        try (OnceByKey.Turn turn = live.naming(caller.project(), name)) {
+            assert turn != null;
+            Optional<LiveSandbox> there = live.named(caller.project(), name);
+            if (there.isPresent() && request.ifExists() == IfExists.GET) {
+                return new Created(there.get().seen(), true);
+            }
+            live.requireFree(caller.project(), name);
+            return new Created(make(caller, request, body, id, mostTries), false);
+        }
+    }
+
+    private Sandbox make(Caller caller, CreateSandbox request, Body body, SandboxId id, int mostTries)
+            throws InterruptedException {
+        LiveSandbox made = switch (body) {
+            case Body.FromTemplate(Template template, Language language) -> {
+                LiveSandbox taken =
+                        maker.take(wanted(caller, request, id, template.limits(), Map.of()), template, mostTries);
+                open(taken, template, language);
+                yield taken;
+            }
+            case Body.FromSource(Source source) -> {
+                live.requireRoom(caller.project(), 1);
+                yield maker.restore(wanted(caller, request, id, source.limits(), source.env()), source);
+            }
+        };
+        request.main().ifPresent(main -> startMain(made, main.process()));
+        return made.seen();
+    }
+
+    private NewSandbox wanted(
+            Caller caller, CreateSandbox request, SandboxId id, Limits limits, Map<String, String> env) {
+        Map<String, String> merged = new HashMap<>(env);
+        merged.putAll(request.env());
+        return new NewSandbox(
+                id,
+                caller.project(),
+                limits(limits, request.limits()),
+                merged,
                 request.labels(),
                 request.main().map(main -> new MainProcess(ProcessId.random(), main.endsSandbox())),
-                id,
-                mostTries);
-        open(made, template, chosen);
-        request.main().ifPresent(main -> startMain(made, main.process()));
-        return made.sandbox();
+                request.name(),
+                settings.lives().agree(settings.lives().defaults(), request.lifecycle()));
+    }
+
+    private Limits limits(Limits base, LimitChanges changes) {
+        return changes.equals(LimitChanges.NONE) ? base : settings.bounds().check(changes.applyTo(base));
     }
 
     /** A sandbox without the process that it is for is none: it ends, and its caller is told why. */
@@ -147,18 +235,11 @@ public final class SandboxService implements Sandboxes {
         try {
             mainStarter.start(made, made.sandbox().main().orElseThrow().id(), main);
         } catch (RuntimeException e) {
-            undo(made, "Its main process could not be started: " + e.getMessage());
+            maker.undo(made, "Its main process could not be started: " + e.getMessage());
             throw e;
         } finally {
             made.mainPending = false;
         }
-    }
-
-    private void undo(LiveSandbox made, String why) {
-        Sandbox ended = end(made, EndReason.START_FAILED, why, OptionalInt.empty());
-        assert ended.end().isPresent();
-        CompletableFuture<Void> removed = removeBox(made.box());
-        assert removed != null;
     }
 
     private void open(LiveSandbox made, Template template, Language chosen) throws InterruptedException {
@@ -168,20 +249,51 @@ public final class SandboxService implements Sandboxes {
         }
     }
 
-    private Sandbox createOnce(Caller caller, CreateSandbox request, String key, Template template, Language chosen)
+    /** A new sandbox: from the pool if it has a box, else as soon as one is started. */
+    public LiveSandbox take(
+            Caller caller, Template template, LimitChanges changes, Map<String, String> env, Map<String, String> labels)
             throws InterruptedException {
         caller.require(Scope.EXECUTE);
-        try (OnceByKey.Turn turn = once.begin(caller.project(), key)) {
-            SandboxId id = SandboxId.parse(turn.claim(
-                    store, OPERATION, request.parts(), SandboxId.random().toString(), clock.instant()));
-            LiveSandbox alive = live.get(id);
-            Optional<Sandbox> there = alive != null ? Optional.of(alive.sandbox()) : store.sandbox(id);
-            if (there.isPresent()) {
-                return there.get();
-            }
-            return make(caller, request, template, chosen, id, 1);
+        NewSandbox wanted = new NewSandbox(
+                SandboxId.random(),
+                caller.project(),
+                limits(template.limits(), changes),
+                env,
+                labels,
+                Optional.empty(),
+                Optional.empty(),
+                settings.lives().defaults());
+        return maker.take(wanted, template, TAKE_TRIES);
+    }
+
+    /**
+     * A copy, running when this returns: its record comes first, with contexts that know which ones they are copies of, then its box by
+     * {@code Node.restoreBox}; what fails is undone. Whether there is room for it is for the caller to ask before
+     * ({@link #requireRoom}); {@code source} must last until this returns.
+     */
+    public LiveSandbox makeFrom(NewSandbox wanted, Source source) {
+        if (wanted.name().isEmpty()) {
+            return maker.restore(wanted, source);
+        }
+        String name = wanted.name().get();
+        try (OnceByKey.Turn turn = live.naming(wanted.project(), name)) {
+            assert turn != null;
+            live.requireFree(wanted.project(), name);
+            return maker.restore(wanted, source);
         }
     }
+
+    /** Ends a copy that was made, because another one that belongs to it was not. */
+    public void undo(LiveSandbox made, String why) {
+        maker.undo(made, why);
+    }
+
+    /** Fails if so many more would be more than the project may have running. */
+    public void requireRoom(Caller caller, int more) {
+        live.requireRoom(caller.project(), more);
+    }
+
+    // Looking and changing.
 
     @Override
     public Sandbox get(Caller caller, SandboxId id) {
@@ -192,44 +304,76 @@ public final class SandboxService implements Sandboxes {
     @Override
     public Page<Sandbox> list(Caller caller, SandboxQuery query) {
         caller.require(Scope.READ);
-        return store.sandboxes(caller.project(), query);
+        return store.sandboxes(caller.project(), query)
+                .map(stored -> live.find(stored.id())
+                        .filter(alive -> alive.sandbox().state() == stored.state())
+                        .map(LiveSandbox::seen)
+                        .orElse(stored));
+    }
+
+    @Override
+    public List<Run> runs(Caller caller, SandboxId id) {
+        caller.require(Scope.READ);
+        return store.runs(owned(caller, id).id());
     }
 
     @Override
     public Sandbox update(Caller caller, SandboxId id, UpdateSandbox changes) {
         caller.require(Scope.EXECUTE);
         changes.limits().requireChangeable();
-        LiveSandbox alive = requireRunning(caller, id);
-        alive.revision.lock();
-        try {
-            Sandbox before = alive.sandbox();
-            Limits limits = changes.limits().applyTo(before.limits());
-            if (!limits.equals(before.limits())) {
-                Limits checked = bounds.check(limits);
-                assert checked.equals(limits);
+        LiveSandbox alive = requireLive(caller, id);
+        if (changes.name().isPresent()) {
+            rename(alive, changes.name().get());
+        }
+        if (!changes.lifecycle().equals(LifecycleChanges.NONE)) {
+            Sandbox agreed = lifecycles.agree(
+                    alive, s -> s.agreed(settings.lives().agree(s.lifecycle(), changes.lifecycle()), s.expiresAt()));
+            assert agreed.id().equals(id);
+        }
+        if (changes.limits().equals(LimitChanges.NONE)) {
+            alive.revision.lock();
+            try {
+                Sandbox labelled =
+                        records.revise(alive, s -> s.revised(s.limits(), Labels.changed(s.labels(), changes.labels())));
+                assert labelled.id().equals(id);
+            } finally {
+                alive.revision.unlock();
             }
-            revise(alive, limits, Labels.changed(before.labels(), changes.labels()));
-            if (!limits.equals(before.limits())) {
-                enforce(alive, before);
-            }
-            event(alive.sandbox(), "sandbox.updated", "");
-            return alive.sandbox();
-        } finally {
-            alive.revision.unlock();
+        } else {
+            changeLimits(alive, changes);
+        }
+        records.event(alive.sandbox(), "sandbox.updated", "");
+        return alive.seen();
+    }
+
+    private void rename(LiveSandbox alive, String name) {
+        if (alive.sandbox().name().equals(Optional.of(name))) {
+            return;
+        }
+        try (OnceByKey.Turn turn = live.naming(alive.sandbox().project(), name)) {
+            assert turn != null;
+            live.requireFree(alive.sandbox().project(), name);
+            Sandbox named = records.revise(alive, s -> s.named(Optional.of(name)));
+            assert named.name().isPresent();
         }
     }
 
-    private void revise(LiveSandbox alive, Limits limits, Map<String, String> labels) {
-        alive.writer.lock();
+    /** While it is paused its limits are on record only: they hold once it runs. */
+    private void changeLimits(LiveSandbox alive, UpdateSandbox changes) {
+        alive.lifecycle().lock();
+        alive.revision.lock();
         try {
-            if (alive.sandbox().state() != SandboxState.RUNNING) {
-                throw endedError(alive.sandbox());
+            lifecycles.settle(alive);
+            Sandbox before = alive.sandbox();
+            Limits limits = settings.bounds().check(changes.limits().applyTo(before.limits()));
+            Map<String, String> labels = Labels.changed(before.labels(), changes.labels());
+            Sandbox revised = records.revise(alive, s -> s.revised(limits, labels));
+            if (revised.state() == SandboxState.RUNNING && !limits.equals(before.limits())) {
+                enforce(alive, before);
             }
-            Sandbox revised = alive.sandbox().revised(limits, labels);
-            store.reviseSandbox(revised);
-            alive.becomes(revised);
         } finally {
-            alive.writer.unlock();
+            alive.revision.unlock();
+            alive.lifecycle().unlock();
         }
     }
 
@@ -240,8 +384,9 @@ public final class SandboxService implements Sandboxes {
             assert box.id().equals(alive.box());
         } catch (RuntimeException e) {
             RuntimeException told = translated(alive, e);
-            if (alive.sandbox().state() == SandboxState.RUNNING) {
-                revise(alive, before.limits(), before.labels());
+            if (alive.sandbox().state() != SandboxState.ENDED) {
+                Sandbox undone = records.revise(alive, s -> s.revised(before.limits(), before.labels()));
+                assert undone.limits().equals(before.limits());
             }
             if (told instanceof AtollException known && known.code() == ErrorCode.CONFLICT) {
                 throw new AtollException(
@@ -262,16 +407,18 @@ public final class SandboxService implements Sandboxes {
             return;
         }
         background.execute(() -> {
-            sandbox.revision.lock();
+            sandbox.lifecycle().lock();
             try {
-                Box box = node.updateLimits(sandbox.box(), sandbox.sandbox().limits());
-                assert box.id().equals(sandbox.box());
+                if (sandbox.sandbox().state() == SandboxState.RUNNING) {
+                    Box box = node.updateLimits(sandbox.box(), sandbox.sandbox().limits());
+                    assert box.id().equals(sandbox.box());
+                }
             } catch (AtollException e) {
                 LOG.log(
                         System.Logger.Level.WARNING,
                         "sandbox " + sandbox.id() + " could not get the limits that are on record: " + e.message());
             } finally {
-                sandbox.revision.unlock();
+                sandbox.lifecycle().unlock();
             }
         });
     }
@@ -280,12 +427,13 @@ public final class SandboxService implements Sandboxes {
     public Sandbox delete(Caller caller, SandboxId id) throws InterruptedException {
         caller.require(Scope.EXECUTE);
         Sandbox sandbox = owned(caller, id);
-        LiveSandbox alive = live.get(id);
-        if (alive == null) {
+        Optional<LiveSandbox> alive = live.find(id);
+        if (alive.isEmpty()) {
             return sandbox;
         }
-        Sandbox ended = end(alive, EndReason.DELETED, "Deleted by key " + caller.key() + ".", OptionalInt.empty());
-        CompletableFuture<Void> deletion = removeBox(sandbox.box());
+        Sandbox ended = records.end(
+                alive.get(), EndReason.DELETED, "Deleted by key " + caller.key() + ".", OptionalInt.empty());
+        CompletableFuture<Void> deletion = records.removeBox(sandbox.box());
         try {
             deletion.get(DELETE_WAIT_MILLIS, TimeUnit.MILLISECONDS);
         } catch (ExecutionException | TimeoutException e) {
@@ -296,11 +444,69 @@ public final class SandboxService implements Sandboxes {
         return ended;
     }
 
+    // Its life.
+
+    @Override
+    public Sandbox pause(Caller caller, SandboxId id) {
+        caller.require(Scope.EXECUTE);
+        LiveSandbox alive = requireLive(caller, id);
+        return told(alive, () -> lifecycles.pause(alive));
+    }
+
+    @Override
+    public Sandbox resume(Caller caller, SandboxId id, Optional<Term> lifetime) {
+        caller.require(Scope.EXECUTE);
+        LiveSandbox alive = requireLive(caller, id);
+        return told(alive, () -> lifecycles.resume(alive, lifetime));
+    }
+
+    @Override
+    public Sandbox extend(Caller caller, SandboxId id, Term lifetime) {
+        caller.require(Scope.EXECUTE);
+        return lifecycles.extend(requireLive(caller, id), lifetime);
+    }
+
+    /** Puts it back to a snapshot of itself; it is running when this returns, and after an error as it was. */
+    public Sandbox rollback(LiveSandbox alive, Snapshot snapshot) {
+        return told(alive, () -> lifecycles.rollback(alive, snapshot));
+    }
+
+    private Sandbox told(LiveSandbox alive, Supplier<Sandbox> work) {
+        try {
+            return work.get();
+        } catch (AtollException e) {
+            throw translated(alive, e);
+        }
+    }
+
+    /**
+     * Finishes or undoes a pause, resume or rollback that was left open, so that its state is what it is. Requires: its
+     * {@link LiveSandbox#lifecycle} is held.
+     */
+    public void settle(LiveSandbox alive) {
+        lifecycles.settle(alive);
+    }
+
+    /** For {@code PatientNode.onPaused}: sees to it that the box's sandbox runs; false if nobody knows whose it is. */
+    public boolean resumeForUse(BoxId box) {
+        return lifecycles.resumeForUse(box);
+    }
+
+    /** It is being used. */
+    public void touch(LiveSandbox alive) {
+        alive.touch(clock.instant());
+    }
+
+    /** Compares what is on record of it with what its node says. */
+    public void reconcile(LiveSandbox alive, Box box) {
+        lifecycles.reconcile(alive, box);
+    }
+
+    // Using.
+
     /** The one place that decides whose sandbox it is: another project's does not exist. */
     private Sandbox owned(Caller caller, SandboxId id) {
-        LiveSandbox alive = live.get(id);
-        Optional<Sandbox> found = alive != null ? Optional.of(alive.sandbox()) : store.sandbox(id);
-        return found.filter(sandbox -> sandbox.project().equals(caller.project()))
+        return find(id).filter(sandbox -> sandbox.project().equals(caller.project()))
                 .orElseThrow(() -> new AtollException(
                         ErrorCode.SANDBOX_NOT_FOUND,
                         "sandbox: " + id + " was not found",
@@ -308,218 +514,49 @@ public final class SandboxService implements Sandboxes {
                         "Leave sandbox_id out to get a new sandbox."));
     }
 
-    /** A sandbox that code can run in; fails with the stored reason if it has ended. */
+    /** A sandbox that has not ended, whatever state it is in; fails with the stored reason if it has. */
+    public LiveSandbox requireLive(Caller caller, SandboxId id) {
+        Sandbox sandbox = owned(caller, id);
+        return live.find(id).orElseThrow(() -> endedError(find(id).orElse(sandbox)));
+    }
+
+    /**
+     * A sandbox that code can run in: a paused one is resumed, if that was agreed. To be asked by every call that needs its inside. Fails
+     * with the stored reason if it has ended.
+     */
     public LiveSandbox requireRunning(Caller caller, SandboxId id) {
         caller.require(Scope.EXECUTE);
-        Sandbox sandbox = owned(caller, id);
-        LiveSandbox alive = live.get(id);
-        if (alive != null && sandbox.state() == SandboxState.RUNNING) {
-            return alive;
+        LiveSandbox alive = requireLive(caller, id);
+        try {
+            lifecycles.resumeForUse(alive);
+        } catch (AtollException e) {
+            throw translated(alive, e);
         }
-        if (sandbox.state() == SandboxState.CREATING) {
-            throw new AtollException(
-                    ErrorCode.CONFLICT,
-                    "sandbox: " + id + " is still being made",
-                    "",
-                    "Wait for the call that makes it.");
-        }
-        throw endedError(alive == null ? owned(caller, id) : alive.sandbox());
+        return alive;
     }
 
     /** What a caller is told who wants to use a sandbox that has ended. */
     public static AtollException endedError(Sandbox sandbox) {
-        String why = sandbox.end()
-                .map(end -> end.reason().text() + " at " + end.at() + ". " + end.detail())
-                .orElse("");
-        return new AtollException(
-                ErrorCode.SANDBOX_ENDED,
-                "sandbox: " + sandbox.id() + " has ended: " + why,
-                why,
-                "Leave sandbox_id out to get a new sandbox; the state of this one is gone.");
-    }
-
-    /** A new sandbox: from the pool if it has a box, else as soon as one is started. */
-    public LiveSandbox take(
-            Caller caller, Template template, LimitChanges changes, Map<String, String> env, Map<String, String> labels)
-            throws InterruptedException {
-        return take(caller, template, changes, env, labels, Optional.empty(), SandboxId.random(), TAKE_TRIES);
-    }
-
-    private LiveSandbox take(
-            Caller caller,
-            Template template,
-            LimitChanges changes,
-            Map<String, String> env,
-            Map<String, String> labels,
-            Optional<MainProcess> main,
-            SandboxId first,
-            int mostTries)
-            throws InterruptedException {
-        caller.require(Scope.EXECUTE);
-        Limits limits = changes.equals(LimitChanges.NONE)
-                ? template.limits()
-                : bounds.check(changes.applyTo(template.limits()));
-        checkQuota(caller.project());
-        long began = System.nanoTime();
-        SandboxId id = first;
-        for (int tries = 1; ; tries++, id = SandboxId.random()) {
-            Taken taken = limits.assignableFrom(template.limits())
-                    ? pools.take(template.id())
-                    : pools.start(template.id(), limits);
-            try {
-                LiveSandbox made = assign(id, caller, template, limits, taken.box(), env, labels, main);
-                metrics.sandboxTaken(template.id(), taken.from(), Duration.ofNanos(System.nanoTime() - began));
-                return made;
-            } catch (AtollException e) {
-                // The box died while it waited in the pool: that is no reason for the caller to see an error.
-                boolean boxGone = e.code() == ErrorCode.NOT_FOUND || e.code() == ErrorCode.CONFLICT;
-                if (!boxGone || tries == mostTries) {
-                    throw e;
-                }
-            } finally {
-                pools.handedOver(taken.box().id());
-            }
-        }
-    }
-
-    private LiveSandbox assign(
-            SandboxId id,
-            Caller caller,
-            Template template,
-            Limits limits,
-            Box box,
-            Map<String, String> env,
-            Map<String, String> labels,
-            Optional<MainProcess> main) {
-        Instant now = clock.instant();
-        Sandbox creating = new Sandbox(
-                id,
-                caller.project(),
-                template.id(),
-                SandboxState.CREATING,
-                limits,
-                labels,
-                box.id(),
-                RunId.random(),
-                main,
-                Optional.empty(),
-                env,
-                Lifecycle.UNBOUND,
-                Sandbox.Times.since(now),
-                Optional.empty(),
-                Optional.empty(),
-                now,
-                Optional.empty());
-        LiveSandbox made = new LiveSandbox(creating);
-        made.mainPending = main.isPresent();
-        made.underConstruction = true;
-        // Those of a box that was restored came with its snapshot.
-        Optional<Context> warm = box.contexts().stream()
-                .findFirst()
-                .map(held -> new Context(held.id(), caller.project(), id, held.language(), true, now));
-        warm.ifPresent(made::add);
-        live.put(id, made);
-        try {
-            store.insertSandbox(creating, warm);
-            Box assigned = node.assignBox(box.id(), new BoxAssignment(id, id.toString(), env, limits));
-            started(made, assigned);
-        } catch (RuntimeException e) {
-            undo(made, "It could not be started: " + e.getMessage());
-            throw e;
-        }
-        made.underConstruction = false;
-        return made;
-    }
-
-    private void started(LiveSandbox made, Box assigned) {
-        made.writer.lock();
-        try {
-            if (made.sandbox().state() != SandboxState.CREATING) {
-                throw endedError(made.sandbox());
-            }
-            assert assigned.sandboxId().equals(Optional.of(made.id()));
-            made.becomes(made.sandbox().running());
-            // Its box carries the sandbox's id now, so a lost write is made up for on the next start.
-            store.updateSandboxLater(made.sandbox());
-        } finally {
-            made.writer.unlock();
-        }
-        event(made.sandbox(), "sandbox.started", "");
-    }
-
-    private void checkQuota(ProjectId project) {
-        int most = maxPerProject.getAsInt();
-        long there = live.values().stream()
-                .filter(alive -> alive.sandbox().project().equals(project))
-                .count();
-        if (there >= most) {
-            throw new AtollException(
-                    ErrorCode.QUOTA_EXCEEDED,
-                    "sandboxes: " + there + " are live in this project (expected: fewer than " + most + ")",
-                    "Each live sandbox takes memory of the machine.",
-                    "Delete sandboxes that are not needed, or raise the setting sandboxes.max.");
-        }
+        return Records.ended(sandbox);
     }
 
     /** The context that a call goes to which names at most a language. It is opened if the sandbox has none of that language. */
     public Context context(LiveSandbox sandbox, Optional<Language> language) throws InterruptedException {
-        Template template = templates.byId(sandbox.sandbox().template());
-        Language chosen = templates.choose(template, language);
-        CompletableFuture<Context> mine = new CompletableFuture<>();
-        Optional<CompletableFuture<Context>> there = sandbox.defaultContext(chosen, mine);
-        if (there.isEmpty()) {
-            open(sandbox, chosen, mine);
-        }
-        try {
-            return there.orElse(mine).get();
-        } catch (ExecutionException e) {
-            if (e.getCause() instanceof AtollException known) {
-                throw known;
-            }
-            throw AtollException.internal("the context could not be opened", e.getCause());
-        }
-    }
-
-    private void open(LiveSandbox sandbox, Language language, CompletableFuture<Context> mine) {
-        Context context = new Context(
-                ContextId.random(), sandbox.sandbox().project(), sandbox.id(), language, true, clock.instant());
-        try {
-            NodeContext opened = node.openContext(sandbox.box(), spec(context));
-            assert opened.id().equals(context.id());
-            store.insertContextLater(context);
-            sandbox.add(context);
-            mine.complete(context);
-        } catch (RuntimeException e) {
-            sandbox.notOpened(language);
-            mine.completeExceptionally(translated(sandbox, e));
-        }
+        return opener.byLanguage(sandbox, language);
     }
 
     /** Opens a context again that the node has lost; its state is gone. */
     public void reopen(LiveSandbox sandbox, Context context) {
-        NodeContext opened = node.openContext(sandbox.box(), spec(context));
-        assert opened.id().equals(context.id());
+        opener.reopen(sandbox, context);
     }
 
     static ContextSpec spec(Context context) {
-        return new ContextSpec(context.id(), context.language(), context.cwd(), context.env());
+        return ContextOpener.spec(context);
     }
 
-    /** A context by its id; {@code language}, if named too, must be its own. */
+    /** A context by its id, or by the id that it had in the original of a copy; {@code language}, if named too, must be its own. */
     public Context context(LiveSandbox sandbox, ContextId id, Optional<Language> language) {
-        Context context = sandbox.context(id)
-                .orElseThrow(() -> new AtollException(
-                        ErrorCode.CONTEXT_NOT_FOUND,
-                        "context: " + id + " was not found in sandbox " + sandbox.id(),
-                        "",
-                        "Leave context_id out for the sandbox's own context."));
-        if (language.isPresent() && language.get() != context.language()) {
-            throw AtollException.invalid(
-                    "language: " + language.get() + " for context " + id + " (expected: its own, " + context.language()
-                            + ")",
-                    "Leave out the language or the context.");
-        }
-        return context;
+        return ContextOpener.byId(sandbox, id, language);
     }
 
     /** What a failure of the node means to the caller of this sandbox. */
@@ -540,25 +577,12 @@ public final class SandboxService implements Sandboxes {
 
     /** The body of a live sandbox is gone: so is the sandbox. */
     public void boxEnded(LiveSandbox sandbox, Optional<Box> box) {
-        Optional<Box.End> how = box.flatMap(Box::end);
-        Sandbox ended = end(
-                sandbox,
-                how.map(Box.End::reason).orElse(EndReason.LOST),
-                how.map(Box.End::detail)
-                        .filter(detail -> !detail.isBlank())
-                        .orElse(
-                                "Its body was not on the node any more: the machine was restarted, or someone removed it."),
-                OptionalInt.empty());
-        assert ended.state() == SandboxState.ENDED;
-        if (box.isPresent()) {
-            CompletableFuture<Void> removed = removeBox(sandbox.box());
-            assert removed != null;
-        }
+        lifecycles.boxEnded(sandbox, box);
     }
 
     /** Its main process ended, and was to end it. Nothing happens if it has ended for another reason. */
     public void mainExited(LiveSandbox sandbox, OptionalInt exitCode, String detail) {
-        Sandbox ended = end(sandbox, EndReason.MAIN_EXITED, detail, exitCode);
+        Sandbox ended = records.end(sandbox, EndReason.MAIN_EXITED, detail, exitCode);
         assert ended.state() == SandboxState.ENDED;
         CompletableFuture<Void> removed = removeBox(sandbox.box());
         assert removed != null;
@@ -566,57 +590,48 @@ public final class SandboxService implements Sandboxes {
 
     /** A sandbox of any state, for those who look after what was in it. */
     public Optional<Sandbox> find(SandboxId id) {
-        LiveSandbox alive = live.get(id);
-        return alive != null ? Optional.of(alive.sandbox()) : store.sandbox(id);
-    }
-
-    /** Takes it to its end, once; returns it as it ended. */
-    private Sandbox end(LiveSandbox alive, EndReason reason, String detail, OptionalInt exitCode) {
-        alive.writer.lock();
-        try {
-            if (alive.sandbox().state() == SandboxState.ENDED) {
-                return alive.sandbox();
-            }
-            Sandbox ended = alive.sandbox().ended(new Sandbox.End(reason, detail, clock.instant(), exitCode));
-            store.updateSandbox(ended);
-            alive.becomes(ended);
-            live.remove(alive.id());
-        } finally {
-            alive.writer.unlock();
-        }
-        metrics.sandboxEnded(alive.sandbox().template(), reason.text());
-        event(alive.sandbox(), "sandbox.ended", reason.text());
-        return alive.sandbox();
+        return live.find(id).map(LiveSandbox::seen).or(() -> store.sandbox(id));
     }
 
     /** A sandbox was found alive on the node whose last step had not been stored. */
     public void foundRunning(LiveSandbox sandbox) {
-        sandbox.writer.lock();
+        if (sandbox.sandbox().state() != SandboxState.CREATING) {
+            return;
+        }
         try {
-            if (sandbox.sandbox().state() == SandboxState.CREATING) {
-                sandbox.becomes(sandbox.sandbox().running());
-                store.updateSandbox(sandbox.sandbox());
+            Sandbox running = records.step(sandbox, Sandbox::running);
+            assert running.id().equals(sandbox.id());
+        } catch (AtollException e) {
+            if (e.code() != ErrorCode.SANDBOX_ENDED) {
+                throw e;
             }
-        } finally {
-            sandbox.writer.unlock();
+            // Deleted in this moment.
+            assert sandbox.sandbox().end().isPresent();
         }
     }
 
     /** Has the node remove a box, trying again for as long as the node is away. */
     public CompletableFuture<Void> removeBox(BoxId box) {
-        return CompletableFuture.runAsync(() -> node.deleteBox(box), background);
+        return records.removeBox(box);
     }
 
     public Optional<LiveSandbox> live(SandboxId id) {
-        return Optional.ofNullable(live.get(id));
+        return live.find(id);
     }
 
     public Collection<LiveSandbox> live() {
-        return List.copyOf(live.values());
+        return live.all();
     }
 
-    private void event(Sandbox sandbox, String kind, String detail) {
-        store.appendEventLater(new Event(
-                0, sandbox.project(), clock.instant(), kind, sandbox.id().toString(), detail));
+    private record FromPools(Pools pools) implements LifecycleService.Prepared {
+        @Override
+        public Optional<BoxId> lend(Sandbox sandbox) {
+            return pools.prepared(sandbox.template(), sandbox.limits());
+        }
+
+        @Override
+        public void used(BoxId box) {
+            pools.handedOver(box);
+        }
     }
 }

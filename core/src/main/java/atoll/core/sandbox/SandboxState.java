@@ -27,6 +27,14 @@ public enum SandboxState {
         };
     }
 
+    /** Whether nothing in it moves, or may not. */
+    public boolean standsStill() {
+        return switch (this) {
+            case PAUSING, PAUSED, RESUMING -> true;
+            case CREATING, RUNNING, ENDED -> false;
+        };
+    }
+
     /** As it stands in replies, e.g. {@code running}. */
     public String text() {
         return name().toLowerCase(Locale.ROOT);
