@@ -214,11 +214,8 @@ class PoolTest {
     @Test
     void a_pool_without_a_snapshot_is_filled_all_the_same() throws Exception {
         fixture.close();
-        fixture = new CoreFixture(FOUR_BUN);
-        fixture.node.fail(
-                FakeCall.CREATE_SNAPSHOT,
-                FakeCall.Step.MIDWAY,
-                new AtollException(ErrorCode.DISK_FULL, "the disk is full", "", ""));
+        AtollException full = new AtollException(ErrorCode.DISK_FULL, "the disk is full", "", "");
+        fixture = new CoreFixture(FOUR_BUN, node -> node.fail(FakeCall.CREATE_SNAPSHOT, FakeCall.Step.MIDWAY, full));
         fixture.ready();
         Eventually.until(() -> pool().ready() == 4, this::pool);
         assertThat(pool().starts()).isEqualTo(Map.of("started", 4L));
@@ -232,11 +229,9 @@ class PoolTest {
     @Test
     void a_box_that_dies_while_its_snapshot_is_made_is_not_handed_out() throws Exception {
         fixture.close();
-        fixture = new CoreFixture(FOUR_BUN);
-        fixture.node.failOnce(
-                FakeCall.CREATE_SNAPSHOT,
-                FakeCall.Step.MIDWAY,
-                new AtollException(ErrorCode.CONFLICT, "the box has ended", "", ""));
+        AtollException ended = new AtollException(ErrorCode.CONFLICT, "the box has ended", "", "");
+        fixture =
+                new CoreFixture(FOUR_BUN, node -> node.failOnce(FakeCall.CREATE_SNAPSHOT, FakeCall.Step.MIDWAY, ended));
         fixture.ready().full();
         assertThat(fixture.node.stored().ids()).hasSize(1);
         // None is left over of the one that died.
@@ -246,8 +241,10 @@ class PoolTest {
     @Test
     void the_box_that_the_snapshot_is_made_of_goes_to_a_caller_who_waits() throws Exception {
         fixture.close();
-        fixture = new CoreFixture(FOUR_BUN);
-        Hold hold = fixture.node.hold(FakeCall.CREATE_SNAPSHOT, FakeCall.Step.MIDWAY);
+        List<Hold> holds = new ArrayList<>();
+        fixture =
+                new CoreFixture(FOUR_BUN, node -> holds.add(node.hold(FakeCall.CREATE_SNAPSHOT, FakeCall.Step.MIDWAY)));
+        Hold hold = holds.getFirst();
         fixture.ready();
         hold.awaitReached();
         try (ExecutorService threads = Executors.newVirtualThreadPerTaskExecutor()) {

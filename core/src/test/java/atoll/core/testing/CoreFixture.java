@@ -12,6 +12,7 @@ import atoll.core.node.Node;
 import atoll.core.store.Store;
 import java.time.Duration;
 import java.util.Map;
+import java.util.function.Consumer;
 
 /** Core over a {@link FakeNode} and a store in memory, that can be stopped and started again over the same two. */
 public final class CoreFixture implements AutoCloseable {
@@ -34,6 +35,16 @@ public final class CoreFixture implements AutoCloseable {
     }
 
     public CoreFixture(Map<String, String> settings, Store store) {
+        this(settings, store, _ -> {});
+    }
+
+    /** Over a node that {@code before} has done something to, before core starts anything there. */
+    public CoreFixture(Map<String, String> settings, Consumer<FakeNode> before) {
+        this(settings, new MemoryStore(), before);
+    }
+
+    private CoreFixture(Map<String, String> settings, Store store, Consumer<FakeNode> before) {
+        before.accept(node);
         this.settings = Settings.parse(settings);
         this.store = store;
         this.seen = node;
