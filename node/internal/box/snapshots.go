@@ -327,15 +327,13 @@ func (b *box) linkPause(draft *snapshot.Draft) (*snapshot.Manifest, error) {
 		return nil, err
 	}
 	defer use.Close()
-	if err := draft.Link(use); err != nil {
+	m, err := draft.Link(b.life, use)
+	if err != nil {
 		return nil, err
 	}
-	m := *use.Manifest
-	m.Files = slices.Clone(m.Files)
 	m.PausedBox = ""
-	m.Snapshot = proto.CloneOf(m.Snapshot)
 	m.Snapshot.StoppedMs, m.Snapshot.CreatedAtUnixMs = 0, time.Now().UnixMilli()
-	return &m, nil
+	return m, nil
 }
 
 func (b *box) checkpoint(draft *snapshot.Draft, kind enginev1.SnapshotKind) (*snapshot.Manifest, error) {

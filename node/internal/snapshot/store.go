@@ -292,8 +292,10 @@ func (d *Draft) commit(m *Manifest) error {
 		if err != nil {
 			return err
 		}
-		if err := os.Chmod(filepath.Join(d.Image(), f.Name()), 0o600); err != nil {
-			return err
+		if info.Mode() != 0o600 {
+			if err := os.Chmod(filepath.Join(d.Image(), f.Name()), 0o600); err != nil {
+				return err
+			}
 		}
 		m.Files = append(m.Files, File{Name: f.Name(), Size: info.Size(), SHA256: sums[f.Name()]})
 	}
@@ -333,25 +335,32 @@ func (d *Draft) commit(m *Manifest) error {
 	return hit("renamed")
 }
 
-// Link fills a draft with the files of a snapshot. They stay one on the disk.
-func (d *Draft) Link(from *Use) error {
-	if err := os.Mkdir(d.Image(), 0o700); err != nil {
-		return err
-	}
+// Link fills a draft with the files of a snapshot, which stay one on the disk, and returns the manifest that goes with them.
+func (d *Draft) Link(ctx context.Context, from *Use) (*Manifest, error) {
 	e := from.entry
-	// The count of its names is in a file's times: both are to be known by the new ones.
+	// How many names a file has is a part of its times: from now on, whenever one of the two goes, the checksums of the other decide.
+	if err := d.store.seal(ctx, e); err != nil {
+		return nil, err
+	}
+	if err := os.Mkdir(d.Image(), 0o700); err != nil {
+		return nil, err
+	}
 	e.sealing.Lock()
 	defer e.sealing.Unlock()
-	for _, f := range from.Manifest.Files {
+	d.store.mu.Lock()
+	m := e.manifest.clone()
+	d.store.mu.Unlock()
+	for _, f := range m.Files {
 		if err := os.Link(filepath.Join(e.dir, imageName, f.Name), filepath.Join(d.Image(), f.Name)); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	files, err := identitiesIn(e.dir, from.Manifest)
+	m.Snapshot = proto.CloneOf(m.Snapshot)
+	files, err := identitiesIn(e.dir, m)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return d.store.writeIdentities(e.dir, from.Manifest, files)
+	return m, d.store.writeIdentities(e.dir, m, files)
 }
 
 // Use is a snapshot that is being read, and stays until it is closed.
