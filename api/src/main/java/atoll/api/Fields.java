@@ -1,6 +1,7 @@
 package atoll.api;
 
 import atoll.core.AtollException;
+import atoll.core.sandbox.Term;
 import atoll.core.template.LimitChanges;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -104,6 +105,12 @@ final class Fields {
         return flag(name, false);
     }
 
+    /** Empty if it is not there. */
+    Optional<Boolean> optionalFlag(String name) {
+        JsonNode value = object.get(name);
+        return value == null || value.isNull() ? Optional.empty() : Optional.of(flag(name));
+    }
+
     boolean flag(String name, boolean otherwise) {
         JsonNode value = object.get(name);
         if (value == null || value.isNull()) {
@@ -151,6 +158,39 @@ final class Fields {
                     "Correct the value.");
         }
         return Optional.of(Duration.ofMillis(Math.round(seconds * 1000)));
+    }
+
+    /**
+     * A length of time in whole seconds, or null for none. Empty if it is not there.
+     *
+     * @param zeroIsNone whether 0 is another word for none
+     */
+    Optional<Term> term(String name, boolean zeroIsNone) {
+        JsonNode value = object.get(name);
+        if (value == null) {
+            return Optional.empty();
+        }
+        if (value.isNull()) {
+            return Optional.of(Term.NONE);
+        }
+        if (!value.isNumber()) {
+            throw wrongType(name, value, "a number of seconds, or null for none");
+        }
+        double seconds = value.doubleValue();
+        if (zeroIsNone && seconds == 0) {
+            return Optional.of(Term.NONE);
+        }
+        if (!(seconds >= 1 && seconds <= Term.LONGEST.toSeconds()) || seconds != Math.rint(seconds)) {
+            throw AtollException.invalid(
+                    "%s: %s (expected: whole seconds from 1 to %d, or %s for none)"
+                            .formatted(
+                                    name,
+                                    shortened(value.toString()),
+                                    Term.LONGEST.toSeconds(),
+                                    zeroIsNone ? "0" : "null"),
+                    "Correct the value.");
+        }
+        return Optional.of(Term.of(Duration.ofSeconds((long) seconds)));
     }
 
     /** Limits of a sandbox; CPU in CPUs, 0 for no limit. */

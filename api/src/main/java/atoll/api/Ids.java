@@ -4,6 +4,7 @@ import atoll.core.AtollException;
 import atoll.core.ContextId;
 import atoll.core.ErrorCode;
 import atoll.core.SandboxId;
+import atoll.core.SnapshotId;
 import java.util.function.Function;
 import java.util.regex.Pattern;
 
@@ -22,6 +23,10 @@ final class Ids {
 
     static ContextId context(String name, String text) {
         return parse(name, text, ContextId.PREFIX, ContextId::parse);
+    }
+
+    static SnapshotId snapshot(String name, String text) {
+        return parse(name, text, SnapshotId.PREFIX, SnapshotId::parse);
     }
 
     private static <T> T parse(String name, String text, String prefix, Function<String, T> parse) {

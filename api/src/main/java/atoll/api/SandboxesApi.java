@@ -1,27 +1,43 @@
 package atoll.api;
 
+import atoll.core.AtollException;
 import atoll.core.Caller;
 import atoll.core.SandboxId;
 import atoll.core.sandbox.CreateMain;
 import atoll.core.sandbox.CreateSandbox;
+import atoll.core.sandbox.Created;
+import atoll.core.sandbox.IfExists;
+import atoll.core.sandbox.Sandbox;
 import atoll.core.sandbox.SandboxQuery;
 import atoll.core.sandbox.SandboxState;
 import atoll.core.sandbox.Sandboxes;
+import atoll.core.sandbox.Term;
 import atoll.core.sandbox.UpdateSandbox;
 import atoll.http.Exchange;
 import java.io.IOException;
 import java.util.EnumSet;
 import java.util.HashSet;
+import java.util.List;
+import java.util.Locale;
 import java.util.Optional;
 import java.util.Set;
 import org.jspecify.annotations.Nullable;
 
-/** {@code /v1/sandboxes}. */
+/** {@code /v1/sandboxes}: sandboxes and their life. */
 final class SandboxesApi {
-    private static final Set<String> CREATE = Set.of("template", "language", "env", "labels", "limits", "main");
-    private static final Set<String> MAIN = main();
-
-    private static final Set<String> UPDATE = Set.of("labels", "limits");
+    private static final Set<String> CREATE = names(
+            LifecycleArguments.NAMES,
+            "template",
+            "language",
+            "env",
+            "labels",
+            "limits",
+            "main",
+            "name",
+            "if_exists",
+            "snapshot");
+    private static final Set<String> MAIN = names(StartProcessArguments.NAMES, "ends_sandbox");
+    private static final Set<String> UPDATE = names(LifecycleArguments.NAMES, "labels", "limits", "name");
 
     private final Sandboxes sandboxes;
 
@@ -29,9 +45,9 @@ final class SandboxesApi {
         this.sandboxes = sandboxes;
     }
 
-    private static Set<String> main() {
-        var names = new HashSet<String>(StartProcessArguments.NAMES);
-        names.add("ends_sandbox");
+    private static Set<String> names(List<String> some, String... more) {
+        var names = new HashSet<String>(some);
+        names.addAll(List.of(more));
         return Set.copyOf(names);
     }
 
@@ -48,8 +64,19 @@ final class SandboxesApi {
                 fields.texts("labels"),
                 fields.limits("limits"),
                 fields.object("main", MAIN).map(SandboxesApi::main),
+                fields.text("name"),
+                fields.text("if_exists")
+                        .map(word -> Choices.of("if_exists", word, IfExists.values(), SandboxesApi::text))
+                        .orElse(IfExists.FAIL),
+                LifecycleArguments.of(fields),
+                fields.text("snapshot").map(text -> Ids.snapshot("snapshot", text)),
                 Optional.ofNullable(exchange.header("Idempotency-Key")));
-        exchange.json(201, Wire.SandboxView.of(sandboxes.create(caller, request)));
+        Created created = sandboxes.createOrGet(caller, request);
+        exchange.json(created.got() ? 200 : 201, Wire.SandboxView.of(created.sandbox()));
+    }
+
+    private static String text(IfExists choice) {
+        return choice.name().toLowerCase(Locale.ROOT);
     }
 
     void list(Exchange exchange, Caller caller) throws IOException, InterruptedException {
@@ -63,17 +90,50 @@ final class SandboxesApi {
     }
 
     void get(Exchange exchange, Caller caller) throws IOException, InterruptedException {
-        exchange.json(200, Wire.SandboxView.of(sandboxes.get(caller, id(exchange))));
+        answer(exchange, sandboxes.get(caller, id(exchange)));
     }
 
     void update(Exchange exchange, Caller caller) throws IOException, InterruptedException {
         var fields = new Fields(exchange.readJson(), UPDATE);
-        var changes = new UpdateSandbox(fields.limits("limits"), fields.optionalTexts("labels"));
-        exchange.json(200, Wire.SandboxView.of(sandboxes.update(caller, id(exchange), changes)));
+        var changes = new UpdateSandbox(
+                fields.limits("limits"),
+                fields.optionalTexts("labels"),
+                fields.text("name"),
+                LifecycleArguments.of(fields));
+        answer(exchange, sandboxes.update(caller, id(exchange), changes));
     }
 
     void delete(Exchange exchange, Caller caller) throws IOException, InterruptedException {
-        exchange.json(200, Wire.SandboxView.of(sandboxes.delete(caller, id(exchange))));
+        answer(exchange, sandboxes.delete(caller, id(exchange)));
+    }
+
+    void pause(Exchange exchange, Caller caller) throws IOException, InterruptedException {
+        new Fields(exchange.readJsonIfAny(), Set.of());
+        answer(exchange, sandboxes.pause(caller, id(exchange)));
+    }
+
+    void resume(Exchange exchange, Caller caller) throws IOException, InterruptedException {
+        var fields = new Fields(exchange.readJsonIfAny(), Set.of("lifetime_seconds"));
+        answer(exchange, sandboxes.resume(caller, id(exchange), fields.term("lifetime_seconds", false)));
+    }
+
+    void extend(Exchange exchange, Caller caller) throws IOException, InterruptedException {
+        var fields = new Fields(exchange.readJson(), Set.of("seconds"));
+        Term lifetime = fields.term("seconds", false)
+                .orElseThrow(() -> AtollException.invalid(
+                        "seconds is missing (expected: a number, or null for no end)", "Send seconds in the request."));
+        answer(exchange, sandboxes.extend(caller, id(exchange), lifetime));
+    }
+
+    void runs(Exchange exchange, Caller caller) throws IOException, InterruptedException {
+        List<Wire.RunView> runs = sandboxes.runs(caller, id(exchange)).stream()
+                .map(Wire.RunView::of)
+                .toList();
+        exchange.json(200, new Wire.Items<>(runs, Optional.empty()));
+    }
+
+    private static void answer(Exchange exchange, Sandbox sandbox) throws IOException, InterruptedException {
+        exchange.json(200, Wire.SandboxView.of(sandbox));
     }
 
     private static SandboxId id(Exchange exchange) {

@@ -1,14 +1,19 @@
 package atoll.api;
 
 import atoll.core.Page;
+import atoll.core.SandboxId;
+import atoll.core.SnapshotId;
 import atoll.core.execution.CapturedText;
 import atoll.core.execution.ExecutionOutcome;
 import atoll.core.execution.ExecutionRecord;
 import atoll.core.execution.ExecutionResult;
 import atoll.core.node.NodeContext;
 import atoll.core.sandbox.Context;
+import atoll.core.sandbox.Lifecycle;
+import atoll.core.sandbox.Run;
 import atoll.core.sandbox.Sandbox;
 import atoll.core.sandbox.SeenContext;
+import atoll.core.snapshot.Snapshot;
 import atoll.core.template.Template;
 import com.fasterxml.jackson.annotation.JsonProperty;
 import com.fasterxml.jackson.annotation.JsonRawValue;
@@ -212,13 +217,31 @@ final class Wire {
         }
     }
 
+    record ForkedFrom(Optional<String> sandboxId, Optional<String> snapshotId) {
+        static ForkedFrom of(Sandbox.Origin origin) {
+            return new ForkedFrom(
+                    origin.sandbox().map(SandboxId::toString), origin.snapshot().map(SnapshotId::toString));
+        }
+    }
+
+    /** {@code lifetimeSeconds} is null for none, {@code idleTimeoutSeconds} 0. */
     record SandboxView(
             String sandboxId,
+            Optional<String> name,
             String template,
             String state,
             Limits limits,
             Map<String, String> labels,
+            Optional<Long> lifetimeSeconds,
+            long idleTimeoutSeconds,
+            String onTimeout,
+            boolean autoResume,
             Instant createdAt,
+            Optional<Instant> expiresAt,
+            Optional<Instant> pausedAt,
+            Instant lastActiveAt,
+            String runId,
+            Optional<ForkedFrom> forkedFrom,
             Optional<Instant> endedAt,
             Optional<String> endReason,
             Optional<String> endDetail,
@@ -226,18 +249,100 @@ final class Wire {
             OptionalInt exitCode) {
 
         static SandboxView of(Sandbox sandbox) {
+            Lifecycle life = sandbox.lifecycle();
             return new SandboxView(
                     sandbox.id().toString(),
+                    sandbox.name(),
                     sandbox.template(),
                     sandbox.state().text(),
                     Limits.of(sandbox.limits()),
                     sandbox.labels(),
+                    life.lifetime().map(Duration::toSeconds),
+                    life.idleTimeout().map(Duration::toSeconds).orElse(0L),
+                    life.onTimeout().text(),
+                    life.autoResume(),
                     sandbox.createdAt(),
+                    sandbox.expiresAt(),
+                    sandbox.pausedAt(),
+                    sandbox.lastActiveAt(),
+                    sandbox.run().toString(),
+                    sandbox.origin().map(ForkedFrom::of),
                     sandbox.end().map(Sandbox.End::at),
                     sandbox.end().map(end -> end.reason().text()),
                     sandbox.end().map(Sandbox.End::detail),
                     sandbox.main().map(main -> main.id().toString()),
                     sandbox.end().map(Sandbox.End::exitCode).orElseGet(OptionalInt::empty));
+        }
+    }
+
+    record RunView(
+            String runId,
+            String sandboxId,
+            String how,
+            Optional<String> snapshotIn,
+            Instant startedAt,
+            Optional<Instant> endedAt,
+            Optional<String> endReason,
+            Optional<String> endDetail,
+            Optional<String> snapshotOut) {
+
+        static RunView of(Run run) {
+            return new RunView(
+                    run.id().toString(),
+                    run.sandboxId().toString(),
+                    run.how().text(),
+                    run.from().map(SnapshotId::toString),
+                    run.startedAt(),
+                    run.end().map(Run.End::at),
+                    run.end().map(Run.End::reason),
+                    run.end().map(Run.End::detail),
+                    run.end().flatMap(Run.End::into).map(SnapshotId::toString));
+        }
+    }
+
+    record HeldContext(
+            String contextId,
+            String language,
+            @JsonProperty("default") boolean isDefault) {
+        static HeldContext of(Snapshot.Held held) {
+            return new HeldContext(held.id().toString(), held.language().text(), held.isDefault());
+        }
+    }
+
+    record SnapshotView(
+            String snapshotId,
+            Optional<String> name,
+            String kind,
+            String state,
+            Optional<String> detail,
+            Optional<String> sandboxId,
+            String template,
+            Optional<String> parentSnapshotId,
+            Limits limits,
+            List<HeldContext> contexts,
+            Map<String, String> labels,
+            long sizeBytes,
+            double stoppedMs,
+            Instant createdAt,
+            Optional<Instant> expiresAt) {
+
+        static SnapshotView of(Snapshot snapshot) {
+            return new SnapshotView(
+                    snapshot.id().toString(),
+                    snapshot.name(),
+                    snapshot.kind().text(),
+                    snapshot.state().text(),
+                    Optional.of(snapshot.detail()).filter(text -> !text.isEmpty()),
+                    snapshot.sandbox().map(SandboxId::toString),
+                    snapshot.template(),
+                    snapshot.parent().map(SnapshotId::toString),
+                    Limits.of(snapshot.limits()),
+                    snapshot.contexts().stream().map(HeldContext::of).toList(),
+                    snapshot.labels(),
+                    snapshot.sizeBytes(),
+                    millis(snapshot.stopped()),
+                    snapshot.createdAt(),
+                    snapshot.expiresAt());
         }
     }
 

@@ -203,6 +203,13 @@ public final class Exchange {
         return read().read(request, Json::parse);
     }
 
+    /** The body as JSON, or an empty object where there is none. */
+    public JsonNode readJsonIfAny() throws IOException, InterruptedException {
+        return read().read(
+                        request,
+                        (bytes, length) -> length == 0 ? Json.mapper().createObjectNode() : Json.parse(bytes, length));
+    }
+
     /** The body as it comes, of any size. */
     public BodyStream bodyStream() {
         if (bodyRead) {
