@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -277,7 +278,12 @@ func (b *box) explain(what string, c *container, err error) error {
 	case errors.Is(err, snapshot.ErrNotFound):
 		kind = NotFound
 	}
-	text := fmt.Sprintf("%s: %v", what, err)
+	if noSpace(err) && known == nil {
+		b.logger.Warn("the disk is full", "error", err)
+		err = errors.New("the disk is full (remedy: delete sandboxes, snapshots or images)")
+	}
+	// Paths of the host are for the log.
+	text := strings.ReplaceAll(fmt.Sprintf("%s: %v", what, err), b.node.config.DataDir+"/", "")
 	if c != nil && kind == Internal {
 		if oom, e := c.group.OutOfMemory(); e == nil && oom.Kills > 0 {
 			text += fmt.Sprintf("; the kernel ended it for want of memory (limit %d bytes)", oom.LimitBytes)

@@ -459,38 +459,71 @@ func TestDeletedBoxLeavesNothingWhateverIsUnderWay(t *testing.T) {
 		for _, step := range failpoint.Of(operation) {
 			t.Run(step, func(t *testing.T) {
 				s := newSubject(t)
-				var kept []string
 				switch operation {
 				case "resume":
 					s.mustPause()
 				case "rollback":
-					kept = append(kept, s.mustSnapshot().GetSnapshotId())
+					s.mustSnapshot()
 				}
-				b, err := s.find(s.box)
-				if err != nil {
-					t.Fatal(err)
-				}
-				stop, reached, release := block()
-				failAt(t, step, stop)
-				done := make(chan error, 1)
-				go func() { done <- do(s) }()
-				awaitClosed(t, reached, step)
-				deleted := make(chan error, 1)
-				go func() { deleted <- s.Delete(context.Background(), s.box) }()
-				awaitClosed(t, b.life.Done(), "deletion has begun")
-				close(release)
-				if err := <-deleted; err != nil {
-					t.Fatal(err)
-				}
-				<-done
-				s.nothingIsLeft()
-				s.wantSnapshots(kept...)
+				s.deleteAt(step, s.box, func() error { return do(s) })
 				if log, ok := s.spool.Find(s.held.Owner().ExecutionID); !ok || log.Finished() == nil {
 					t.Fatal("the execution that ran has no end")
 				}
 			})
 		}
 	}
+	for _, step := range failpoint.Of("restore") {
+		t.Run(step, func(t *testing.T) {
+			s := newSubject(t)
+			request := &enginev1.RestoreBoxRequest{BoxId: newID("box"), SnapshotId: s.mustSnapshot().GetSnapshotId()}
+			s.deleteAt(step, request.GetBoxId(), func() error {
+				_, err := s.Restore(context.Background(), request)
+				return err
+			})
+			s.wellAndRunning()
+		})
+	}
+	for _, step := range failpoint.Of("snapshot") {
+		t.Run(step, func(t *testing.T) {
+			s := newSubject(t)
+			s.deleteAt(step, s.box, func() error {
+				_, err := s.CreateSnapshot(context.Background(), &enginev1.CreateSnapshotRequest{BoxId: s.box, SnapshotId: newID("snap"), Kind: memoryKind})
+				return err
+			})
+		})
+	}
+}
+
+// deleteAt deletes a box while something is at a step, and fails the test if anything is left of either.
+func (s *subject) deleteAt(step, box string, do func() error) {
+	s.t.Helper()
+	stop, reached, release := block()
+	failAt(s.t, step, stop)
+	done := make(chan error, 1)
+	go func() { done <- do() }()
+	awaitClosed(s.t, reached, step)
+	b, err := s.find(box)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	deleted := make(chan error, 1)
+	go func() { deleted <- s.Delete(context.Background(), box) }()
+	awaitClosed(s.t, b.life.Done(), "deletion has begun")
+	close(release)
+	if err := <-deleted; err != nil {
+		s.t.Fatal(err)
+	}
+	<-done
+	_, err = s.Get(box)
+	wantKind(s.t, err, NotFound)
+	if box == s.box {
+		s.nothingIsLeft()
+	}
+	var whole []string
+	for _, snapshot := range s.Snapshots() {
+		whole = append(whole, snapshot.GetSnapshotId())
+	}
+	s.wantSnapshots(whole...)
 }
 
 func (s *subject) mustSnapshot() *enginev1.Snapshot {

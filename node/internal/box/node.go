@@ -588,13 +588,18 @@ func (n *Node) roomForBox() error {
 		return fault(Exhausted, "the disk of %s is %d %% full (%d of %d MiB free): no new boxes from %d %% on (remedy: delete sandboxes, snapshots or images)",
 			n.config.DataDir, used*100/total, available/mebibyte, total/mebibyte, maxDiskPercent)
 	}
+	return n.roomInMemory(0)
+}
+
+// roomInMemory refuses a box that takes so much from the start, where that would endanger those that are there.
+func (n *Node) roomInMemory(bytes uint64) error {
 	memory, err := hostMemory()
 	if err != nil {
 		return fault(Internal, "memory: %v", err)
 	}
 	// An idle box takes about 20 MiB. The reserve is for those that are there to grow.
 	reserve := max(memory.total/20, 256*mebibyte)
-	starting := uint64(n.starting()+1) * 64 * mebibyte
+	starting := uint64(n.starting()+1)*64*mebibyte + bytes
 	if memory.available < reserve+starting {
 		return fault(Exhausted, "the node has %d MiB of memory left (%d MiB are kept in reserve, %d MiB needed for the boxes being started): no new boxes",
 			memory.available/mebibyte, reserve/mebibyte, starting/mebibyte)

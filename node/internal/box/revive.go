@@ -255,6 +255,9 @@ func (b *box) resume(request *enginev1.ResumeBoxRequest) error {
 		return b.unlessEnded(b.explain(what, nil, err))
 	}
 	defer use.Close()
+	if err := b.node.roomInMemory(use.Manifest.Bytes()); err != nil {
+		return b.explain(what, nil, err)
+	}
 	undo, err := b.assume(request.GetAssignment())
 	if err != nil {
 		return err
@@ -332,8 +335,8 @@ func (b *box) rollback(request *enginev1.RollbackBoxRequest) error {
 	if own := s.GetBoxId() == b.id || s.GetSandboxId() != "" && s.GetSandboxId() == b.record.box.GetSandboxId(); !own || use.Manifest.PausedBox != "" {
 		return fault(FailedPrecondition, "snapshot %s was not made of box %s", request.GetSnapshotId(), b.id)
 	}
-	if err := b.node.roomForBox(); err != nil {
-		return err
+	if err := b.node.roomInMemory(use.Manifest.Bytes()); err != nil {
+		return b.explain(what, nil, err)
 	}
 	undo, err := b.assume(request.GetAssignment())
 	if err != nil {

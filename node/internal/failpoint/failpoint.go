@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -79,7 +80,8 @@ func Set(name string, do func() error) error {
 	return nil
 }
 
-// Enable takes a list like "pause.written=enospc,resume.saved=kill". The actions are error, enospc and kill (of this process, as kill -9 does).
+// Enable takes a list like "pause.written=enospc,resume.saved=kill". The actions are error, enospc, kill (of this process, as kill -9 does),
+// and hold@PATH: it makes the file PATH.reached, and goes on when there is a file PATH.
 func Enable(list string) error {
 	for entry := range strings.SplitSeq(list, ",") {
 		if entry == "" {
@@ -87,7 +89,10 @@ func Enable(list string) error {
 		}
 		name, action, _ := strings.Cut(entry, "=")
 		var do func() error
+		action, path, _ := strings.Cut(action, "@")
 		switch action {
+		case "hold":
+			do = func() error { return hold(path) }
 		case "error":
 			do = func() error { return ErrInjected }
 		case "enospc":
@@ -95,7 +100,7 @@ func Enable(list string) error {
 		case "kill":
 			do = kill
 		default:
-			return fmt.Errorf("fail point %q: action %q (expected: error, enospc or kill)", name, action)
+			return fmt.Errorf("fail point %q: action %q (expected: error, enospc, kill or hold@PATH)", name, action)
 		}
 		if err := Set(name, do); err != nil {
 			return err
@@ -107,4 +112,16 @@ func Enable(list string) error {
 func kill() error {
 	_ = unix.Kill(os.Getpid(), unix.SIGKILL)
 	select {}
+}
+
+func hold(path string) error {
+	if err := os.WriteFile(path+".reached", nil, 0o600); err != nil {
+		return err
+	}
+	for {
+		if _, err := os.Stat(path); err == nil {
+			return nil
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
 }

@@ -38,11 +38,13 @@ type Engine struct {
 	Instance string
 	Data     string
 	Run      string
-	binary   string
-	process  *exec.Cmd
-	log      *lockedBuffer
-	epoch    uint64
-	conn     *grpc.ClientConn
+	// FailPoints are the steps that fail in an engine that is launched from now on, as its flag --fail-points says.
+	FailPoints string
+	binary     string
+	process    *exec.Cmd
+	log        *lockedBuffer
+	epoch      uint64
+	conn       *grpc.ClientConn
 }
 
 type lockedBuffer struct {
@@ -65,11 +67,19 @@ func (l *lockedBuffer) String() string {
 // Start builds the engine, starts it, claims it, and purges its instance when the test ends.
 func Start(t testing.TB) *Engine {
 	t.Helper()
+	return StartIn(t, "")
+}
+
+// StartIn is Start with a data folder of the caller's.
+func StartIn(t testing.TB, data string) *Engine {
+	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Fatal("the engine's tests need root (remedy: run them with sudo)")
 	}
 	e := &Engine{t: t, Instance: "t" + strings.ToLower(randomText(8)), log: &lockedBuffer{}, binary: build(t)}
-	e.Data = t.TempDir()
+	if e.Data = data; data == "" {
+		e.Data = t.TempDir()
+	}
 	e.Run = "/run/atoll-" + e.Instance
 	t.Cleanup(e.purge)
 	e.Launch()
@@ -166,7 +176,7 @@ func (e *Engine) flags() []string {
 	f := Files(e.t)
 	return []string{
 		"--data", e.Data, "--run", e.Run, "--instance", e.Instance, "--runsc", f.Runsc,
-		"--agent-image", f.Agent, "--images", f.Images, "--socket-group", "root",
+		"--agent-image", f.Agent, "--images", f.Images, "--socket-group", "root", "--fail-points", e.FailPoints,
 	}
 }
 
@@ -474,4 +484,15 @@ func (e *Engine) Restore(ctx context.Context, request *enginev1.RestoreBoxReques
 		e.t.Fatal(err)
 	}
 	return &Sandbox{e: e, Box: request.GetBoxId(), Context: contextID}
+}
+
+// Ended says whether the process has ended by itself, within some time.
+func (e *Engine) Ended(within time.Duration) bool {
+	for deadline := time.Now().Add(within); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", e.Pid()))
+		if err != nil || strings.Contains(string(text), ") Z ") {
+			return true
+		}
+	}
+	return false
 }
