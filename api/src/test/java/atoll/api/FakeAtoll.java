@@ -64,6 +64,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.OptionalLong;
 import java.util.OptionalInt;
 import java.util.Set;
 import java.util.UUID;
@@ -328,6 +329,11 @@ final class FakeAtoll implements Atoll, Keys, CodeExecution, Executions, Sandbox
         @Override
         public SandboxId sandboxId() {
             return record.sandboxId();
+        }
+
+        @Override
+        public OptionalLong number() {
+            return OptionalLong.empty();
         }
 
         @Override

@@ -70,6 +70,30 @@ class CodeExecutionTest {
     }
 
     @Test
+    void executions_are_counted_in_their_context_over_restarts_too() throws Exception {
+        ExecutionOutcome first;
+        try (ExecutionHandle one = fixture.start(CodeExecRequest.of("print 1"))) {
+            assertThat(one.number()).hasValue(1);
+            first = one.await();
+        }
+        for (long expected = 2; expected < 6; expected++) {
+            try (ExecutionHandle next =
+                    fixture.start(CodeExecRequest.of("print 1").in(first.sandboxId()))) {
+                assertThat(next.number()).hasValue(expected);
+                assertThat(next.await().exitReason()).isEqualTo(ExitReason.COMPLETED);
+            }
+            if (expected == 3) {
+                fixture.clock.advance(Duration.ofSeconds(1));
+                fixture.restart();
+            }
+        }
+        try (ExecutionHandle other = fixture.start(
+                CodeExecRequest.of("print 1").in(first.sandboxId()).withLanguage("bash"))) {
+            assertThat(other.number()).hasValue(1);
+        }
+    }
+
+    @Test
     void sandboxes_never_see_each_other() throws Exception {
         assertThat(fixture.run("set x 2").exitReason()).isEqualTo(ExitReason.COMPLETED);
         assertThat(fixture.run("get x").output().text()).isEqualTo("undefined");

@@ -4,6 +4,7 @@ import atoll.core.ContextId;
 import atoll.core.ExecutionId;
 import atoll.core.SandboxId;
 import java.util.Optional;
+import java.util.OptionalLong;
 
 /**
  * A caller's view of a running execution. The caller pulls updates at its own pace: the node holds back what is not taken. For one
@@ -16,6 +17,9 @@ public interface ExecutionHandle extends AutoCloseable {
     SandboxId sandboxId();
 
     ContextId contextId();
+
+    /** The how-manieth execution of its context it is, from 1; empty if it was begun by another call than this one. */
+    OptionalLong number();
 
     /** Waits for the next update; empty after {@link ExecutionUpdate.Finished}, and after {@link #close}. */
     Optional<ExecutionUpdate> next() throws InterruptedException;

@@ -9,6 +9,7 @@ import atoll.core.ExecutionId;
 import atoll.core.Language;
 import atoll.core.Metrics;
 import atoll.core.Page;
+import atoll.core.PageRequest;
 import atoll.core.SandboxId;
 import atoll.core.Scope;
 import atoll.core.Settings;
@@ -67,6 +68,8 @@ public final class ExecutionService implements CodeExecution, Executions {
 
     private final AtomicLong begun = new AtomicLong();
 
+    private final Instant startedAt;
+
     private final OnceByKey once = new OnceByKey();
 
     public ExecutionService(
@@ -86,6 +89,7 @@ public final class ExecutionService implements CodeExecution, Executions {
         this.clock = clock;
         this.metrics = metrics;
         this.background = background;
+        this.startedAt = clock.instant();
         this.forgetter = new Forgetter<>(node::forgetExecutions, background);
     }
 
@@ -163,6 +167,7 @@ public final class ExecutionService implements CodeExecution, Executions {
                 Variables.utf8Bytes(request.code()),
                 clock.instant(),
                 Optional.empty());
+        long number = sandbox.nextNumber(context.id(), () -> before(context));
         store.saveExecutionLater(record, () -> {});
         if (request.idempotencyKey().isPresent()) {
             store.flush();
@@ -171,12 +176,34 @@ public final class ExecutionService implements CodeExecution, Executions {
                 .orElseGet(() -> templates.byId(sandbox.sandbox().template()).timeout());
         ExecutionSpec spec = new ExecutionSpec(id, context.id(), request.code(), timeout, request.env(), confirm);
         RunningExecution execution = follow(record, sandbox.box(), sandbox, context, spec);
+        execution.numbered(number);
         if (confirm) {
             execution.beginAccepted();
         } else {
             execution.begin();
         }
         return execution;
+    }
+
+    /** How many executions of a context there were before this server began to count; none where it is younger than the server. */
+    private long before(Context context) {
+        if (!context.createdAt().isBefore(startedAt)) {
+            return 0;
+        }
+        long count = 0;
+        Optional<String> cursor = Optional.empty();
+        do {
+            Page<ExecutionRecord> page = store.executions(
+                    context.project(),
+                    new ExecutionQuery(
+                            Optional.of(context.sandboxId()),
+                            Optional.of(context.id()),
+                            Optional.empty(),
+                            new PageRequest(PageRequest.MAX_LIMIT, cursor)));
+            count += page.items().size();
+            cursor = page.next();
+        } while (cursor.isPresent());
+        return count;
     }
 
     private RunningExecution follow(

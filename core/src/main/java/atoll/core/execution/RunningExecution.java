@@ -14,6 +14,7 @@ import java.time.Duration;
 import java.time.Instant;
 import java.util.Optional;
 import java.util.OptionalInt;
+import java.util.OptionalLong;
 import java.util.concurrent.Executor;
 import java.util.concurrent.locks.ReentrantLock;
 import org.jspecify.annotations.Nullable;
@@ -70,6 +71,7 @@ final class RunningExecution implements ExecutionHandle {
     @GuardedBy("reading")
     private @Nullable ExecutionOutcome outcome;
 
+    private volatile OptionalLong number = OptionalLong.empty();
     private volatile boolean over;
     private volatile boolean closed;
 
@@ -112,6 +114,16 @@ final class RunningExecution implements ExecutionHandle {
     @Override
     public ExecutionId executionId() {
         return id;
+    }
+
+    /** It is the how-manieth of its context. */
+    void numbered(long inContext) {
+        number = OptionalLong.of(inContext);
+    }
+
+    @Override
+    public OptionalLong number() {
+        return number;
     }
 
     @Override

@@ -12,8 +12,11 @@ import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.concurrent.locks.ReentrantLock;
+import java.util.function.LongSupplier;
 
 /**
  * A sandbox that has not ended, in memory. {@link #writer} is held by the one who takes it to its next state, across the store and
@@ -58,6 +61,9 @@ public final class LiveSandbox {
     @GuardedBy("contextLock")
     private final Map<Language, CompletableFuture<Context>> defaults = new EnumMap<>(Language.class);
 
+    /** Executions begun, by context. */
+    private final Map<ContextId, AtomicLong> begun = new ConcurrentHashMap<>();
+
     LiveSandbox(Sandbox sandbox) {
         this.sandbox = sandbox;
         this.lastActive = new AtomicReference<>(sandbox.lastActiveAt());
@@ -69,6 +75,12 @@ public final class LiveSandbox {
      */
     public ReentrantLock lifecycle() {
         return lifecycle;
+    }
+
+    /** Counts an execution of a context, and says the how-manieth it is; {@code before} is asked with the first one. */
+    public long nextNumber(ContextId context, LongSupplier before) {
+        return begun.computeIfAbsent(context, first -> new AtomicLong(before.getAsLong()))
+                .incrementAndGet();
     }
 
     /** It is being used. */
