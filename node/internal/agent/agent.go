@@ -75,6 +75,8 @@ type Agent struct {
 	forgotten map[string]bool
 	// Since something was forgotten, what nobody knows says nothing; guarded by mu.
 	onlyOwn bool
+	// Not nil while the sandbox's name is being made to resolve; guarded by mu.
+	named chan struct{}
 	// Counts the hellos that gave the sandbox an identity. Changed with hello, under mu.
 	generation atomic.Uint64
 
@@ -167,6 +169,9 @@ func (a *Agent) serve(stream *frame.Stream) error {
 	a.mu.Unlock()
 	if !greeted {
 		return &frame.Status{Code: codes.FailedPrecondition, Message: "the first call after a connection is Hello"}
+	}
+	if err := a.awaitName(stream.Context()); err != nil {
+		return err
 	}
 	switch stream.Method() {
 	case agentrpc.OpenContext:

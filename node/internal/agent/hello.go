@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -48,6 +49,9 @@ func (a *Agent) Hello(ctx context.Context, hello *agentv1.HelloRequest) (*agentv
 	}
 	a.deadline.set(hello.DeadlineUnixMs)
 	if err := a.settleStarts(ctx); err != nil {
+		return nil, err
+	}
+	if err := a.awaitName(ctx); err != nil {
 		return nil, err
 	}
 	a.mu.Lock()
@@ -166,8 +170,11 @@ func (a *Agent) identify(hello *agentv1.HelloRequest) error {
 	a.mu.Lock()
 	previous, u, t := a.hello, a.user, a.tree
 	a.mu.Unlock()
-	if err := setHostname(hello.Hostname, previous.GetHostname()); err != nil {
-		log.Printf("the host name %s: %v", hello.Hostname, err)
+	rename := hello.Hostname != "" && hello.Hostname != previous.GetHostname()
+	if rename {
+		if err := unix.Sethostname([]byte(hello.Hostname)); err != nil {
+			log.Printf("the host name %s: %v", hello.Hostname, err)
+		}
 	}
 	addEntropy(hello.Entropy)
 	newUser := previous == nil || u == nil || hello.User != previous.User || hello.Home != previous.Home
@@ -204,7 +211,43 @@ func (a *Agent) identify(hello *agentv1.HelloRequest) error {
 		// No cell runs before the kernel has answered.
 		c.introduceSoon()
 	}
+	if rename {
+		a.nameSoon(hello.Hostname, previous.GetHostname())
+	}
 	return nil
+}
+
+// nameSoon makes the sandbox's name resolve, which no call after the hello is ahead of (Agent.serve).
+func (a *Agent) nameSoon(name, previous string) {
+	named := make(chan struct{})
+	a.mu.Lock()
+	a.named = named
+	a.mu.Unlock()
+	go func() {
+		if err := nameOwnAddress(name, previous); err != nil {
+			log.Printf("the host name %s in %s: %v", name, hostsPath, err)
+		}
+		a.mu.Lock()
+		a.named = nil
+		a.mu.Unlock()
+		close(named)
+	}()
+}
+
+// awaitName returns when the sandbox's name resolves.
+func (a *Agent) awaitName(ctx context.Context) error {
+	a.mu.Lock()
+	named := a.named
+	a.mu.Unlock()
+	if named == nil {
+		return nil
+	}
+	select {
+	case <-named:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // identity is what a kernel knows of the sandbox, at some time.
@@ -290,37 +333,47 @@ func (a *Agent) identityLocked(c *kernelContext) (*agentv1.Kernel, identity, err
 
 const hostsPath = "/etc/hosts"
 
-// setHostname gives the sandbox its name, in place of the previous one, and makes it resolve.
-func setHostname(name, previous string) error {
-	if name == "" || name == previous {
-		return nil
-	}
-	if err := unix.Sethostname([]byte(name)); err != nil {
-		return err
-	}
-	if err := nameOwnAddress(name, previous); err != nil {
-		return fmt.Errorf("%s: %w", hostsPath, err)
-	}
-	return nil
-}
-
 // nameOwnAddress makes the sandbox's own name resolve, for sudo and for programs that ask who they are.
 func nameOwnAddress(name, previous string) error {
 	if strings.ContainsAny(name, " \t\n#") {
 		return fmt.Errorf("host name %q (expected: no blanks)", name)
 	}
-	text, err := os.ReadFile(hostsPath)
-	if err != nil && !os.IsNotExist(err) {
+	// What root inside may have put in its place must not hold us up, nor have us write elsewhere.
+	const flags = unix.O_RDWR | unix.O_CREAT | unix.O_NONBLOCK | unix.O_NOFOLLOW | unix.O_CLOEXEC
+	fd, err := unix.Open(hostsPath, flags, 0o644)
+	if errors.Is(err, unix.ENOENT) {
+		if err := os.MkdirAll(filepath.Dir(hostsPath), 0o755); err != nil {
+			return err
+		}
+		fd, err = unix.Open(hostsPath, flags, 0o644)
+	}
+	if err != nil {
 		return err
 	}
-	changed := withOwnName(string(text), name, previous)
-	if changed == string(text) {
+	defer unix.Close(fd)
+	var stat unix.Stat_t
+	if err := unix.Fstat(fd, &stat); err != nil {
+		return err
+	}
+	if stat.Mode&unix.S_IFMT != unix.S_IFREG || stat.Size > maxRecordsBytes {
+		return fmt.Errorf("%s is of mode %o and %d bytes (expected: a regular file of at most %d)", hostsPath, stat.Mode, stat.Size, maxRecordsBytes)
+	}
+	text := make([]byte, stat.Size)
+	n, err := unix.Pread(fd, text, 0)
+	if err != nil {
+		return err
+	}
+	changed := withOwnName(string(text[:n]), name, previous)
+	if changed == string(text[:n]) {
 		return nil
 	}
-	if err := os.MkdirAll(filepath.Dir(hostsPath), 0o755); err != nil {
-		return err
+	if n, err := unix.Pwrite(fd, []byte(changed), 0); err != nil || n < len(changed) {
+		return fmt.Errorf("%d of %d bytes were written: %w", n, len(changed), err)
 	}
-	return os.WriteFile(hostsPath, []byte(changed), 0o644)
+	if len(changed) >= n {
+		return nil
+	}
+	return unix.Ftruncate(fd, int64(len(changed)))
 }
 
 // withOwnName returns a hosts file with a line for name, in place of the one for the previous name. What else is there stays.
@@ -343,11 +396,19 @@ func withOwnName(text, name, previous string) string {
 	return strings.Join(append(lines, own+name), "\n") + "\n"
 }
 
+var systemRandom = sync.OnceValues(func() (int, error) {
+	return unix.Open("/dev/urandom", unix.O_WRONLY|unix.O_CLOEXEC, 0)
+})
+
 func addEntropy(entropy []byte) {
 	if len(entropy) == 0 {
 		return
 	}
-	if err := os.WriteFile("/dev/urandom", entropy, 0); err != nil {
+	fd, err := systemRandom()
+	if err == nil {
+		_, err = unix.Write(fd, entropy)
+	}
+	if err != nil {
 		log.Printf("entropy: %v", err)
 	}
 }
