@@ -126,7 +126,7 @@ type command struct {
 
 // startKernel starts the process; it is not ready yet.
 func startKernel(t *tree, c *kernelContext, spawn *inner.Spawn, known identity) (*kernel, error) {
-	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	null, err := unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -141,19 +141,21 @@ func startKernel(t *tree, c *kernelContext, spawn *inner.Spawn, known identity) 
 		told:       known,
 		known:      known.generation,
 	}
-	theirs := []*os.File{null, nil, nil, nil, nil, nil}
+	theirs := []int{null}
 	read := []**os.File{1: &k.stdout, 2: &k.stderr, 4: &k.events, 5: nil}
 	written := []**frame.Outlet{3: &k.commands, 5: &k.acks}
 	defer func() {
-		for _, file := range theirs {
-			if file != nil {
-				_ = file.Close()
-			}
+		for _, fd := range theirs {
+			_ = unix.Close(fd)
 		}
 	}()
-	for fd := 1; fd < len(theirs); fd++ {
+	for fd := 1; fd <= 5; fd++ {
 		ourEnd, theirEnd, err := pipe(read[fd] != nil)
+		if err == nil {
+			theirs = append(theirs, theirEnd)
+		}
 		if err == nil && read[fd] != nil {
+			enlarge(ourEnd)
 			*read[fd] = os.NewFile(uintptr(ourEnd), "pipe")
 		} else if err == nil {
 			*written[fd], err = frame.NewOutlet(ourEnd, "pipe")
@@ -162,7 +164,6 @@ func startKernel(t *tree, c *kernelContext, spawn *inner.Spawn, known identity) 
 			k.closeFiles()
 			return nil, fmt.Errorf("pipes of a kernel: %w", err)
 		}
-		theirs[fd] = theirEnd
 	}
 	exited := make(chan syscall.WaitStatus, 1)
 	k.pid, err = t.spawn(context.Background(), spawn, exited, theirs...)
@@ -198,25 +199,25 @@ func startKernel(t *tree, c *kernelContext, spawn *inner.Spawn, known identity) 
 }
 
 // pipe makes a pipe of which our end does not block and theirs does.
-func pipe(weRead bool) (ours int, theirs *os.File, err error) {
+func pipe(weRead bool) (ours, theirs int, err error) {
 	var fds [2]int
-	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
-		return 0, nil, err
+	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+		return -1, -1, err
 	}
-	our, their := fds[0], fds[1]
-	if weRead {
-		// Where the kernel allows no more, the usual 64 KiB do as well.
-		_, _ = unix.FcntlInt(uintptr(our), unix.F_SETPIPE_SZ, kernelPipeBytes)
-	} else {
-		our, their = their, our
+	ours, theirs = fds[0], fds[1]
+	if !weRead {
+		ours, theirs = theirs, ours
 	}
-	if err := unix.SetNonblock(our, true); err != nil {
-		_ = unix.Close(our)
-		_ = unix.Close(their)
-		return 0, nil, err
+	if _, err := unix.FcntlInt(uintptr(theirs), unix.F_SETFL, 0); err != nil {
+		_ = unix.Close(ours)
+		_ = unix.Close(theirs)
+		return -1, -1, err
 	}
-	return our, os.NewFile(uintptr(their), "pipe"), nil
+	return ours, theirs, nil
 }
+
+// enlarge lets more wait in a pipe. Where the kernel allows no more, the usual 64 KiB do as well.
+func enlarge(fd int) { _, _ = unix.FcntlInt(uintptr(fd), unix.F_SETPIPE_SZ, kernelPipeBytes) }
 
 func (k *kernel) closeFiles() {
 	for _, file := range []*os.File{k.stdout, k.stderr, k.events} {

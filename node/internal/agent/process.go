@@ -50,7 +50,7 @@ type process struct {
 	startTicks uint64
 	input      *input   // nil: it has none
 	terminal   *os.File // the master's side; nil without a terminal
-	slave      *os.File // the other side: while it is open, nobody inside can bring the terminal's end about
+	slave      int      // the other side: while it is open, nobody inside can bring the terminal's end about; -1 without one
 
 	// ended is closed when the process has ended, before the last output is read.
 	ended   chan struct{}
@@ -112,7 +112,7 @@ func (a *Agent) beginProcess(ctx context.Context, spec *execv1.ProcessSpec) (*ex
 		return nil, 0, &frame.Status{Code: codes.ResourceExhausted,
 			Message: fmt.Sprintf("%d processes run and %d programs are held (at most: %d and %d)", running, held, maxRunningProcesses, maxHeldExecutions)}
 	}
-	p := &process{agent: a, spec: spec, started: make(chan struct{}), ended: make(chan struct{})}
+	p := &process{agent: a, spec: spec, slave: -1, started: make(chan struct{}), ended: make(chan struct{})}
 	p.events = newExecution(&execv1.ExecutionSpec{ExecutionId: id}, nil)
 	p.events.process = p
 	a.processes[id] = p
@@ -230,17 +230,18 @@ func (p *process) start() error {
 		pipes.closeOurs()
 		return statusOfStart(p.spec, err)
 	}
-	if p.terminal != nil {
+	if p.spec.Terminal != nil {
 		p.slave = pipes.theirs[0]
 	} else {
 		pipes.closeTheirs()
 	}
+	outputs := p.adopt(pipes)
 	p.events.startProcess(began, p.pid)
 	var read sync.WaitGroup
-	for i, file := range pipes.outputs {
+	for i, file := range outputs {
 		read.Go(func() { p.pump(file, execv1.Stream(int(execv1.Stream_STREAM_STDOUT)+i)) })
 	}
-	go p.follow(exited, pipes.outputs, &read)
+	go p.follow(exited, outputs, &read)
 	return nil
 }
 
@@ -265,75 +266,90 @@ func statusOfStart(spec *execv1.ProcessSpec, err error) error {
 	return &frame.Status{Code: code, Message: fmt.Sprintf("%s could not be started: %v", shorten(spec.Argv[0], 1000), err)}
 }
 
-// connection is what joins a process that is about to start with us.
+// connection is what joins a process that is about to start with us: descriptors, of which only what is needed now is done before the
+// program runs.
 type connection struct {
-	theirs  []*os.File
-	outputs []*os.File // stdout, stderr; with a terminal its master's side alone
-	input   *os.File
+	theirs  []int // a terminal's one is given thrice
+	outputs []int // stdout, stderr; with a terminal its master's side alone
+	input   int   // -1: none but the terminal's
 }
 
+// noInput is what a program without an input reads: one for all, as there is nothing in it.
+var noInput = sync.OnceValues(func() (int, error) {
+	return unix.Open(os.DevNull, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+})
+
 func (c *connection) closeTheirs() {
-	for _, file := range c.theirs {
-		if file != nil {
-			_ = file.Close()
+	shared, _ := noInput()
+	for i, fd := range c.theirs {
+		if fd != shared && (i == 0 || fd != c.theirs[0]) {
+			_ = unix.Close(fd)
 		}
 	}
 }
 
 func (c *connection) closeOurs() {
-	for _, file := range append(c.outputs, c.input) {
-		if file != nil {
-			_ = file.Close()
+	for _, fd := range append(c.outputs, c.input) {
+		if fd >= 0 {
+			_ = unix.Close(fd)
 		}
 	}
 }
 
 // connect makes the pipes, or the terminal, of a process.
 func (p *process) connect(spawn *inner.Spawn) (*connection, error) {
-	c := &connection{}
+	c := &connection{input: -1}
 	if p.spec.Terminal != nil {
 		master, slave, err := openTerminal(p.spec.Terminal, spawn.Uid, spawn.Gid)
 		if err != nil {
 			return nil, fmt.Errorf("a terminal: %w", err)
 		}
-		p.terminal = master
-		p.input = newInput(master, true)
-		c.theirs, c.outputs = []*os.File{slave, slave, slave}, []*os.File{master}
+		c.theirs, c.outputs = []int{slave, slave, slave}, []int{master}
 		return c, nil
 	}
-	c.theirs = make([]*os.File, 3)
-	fail := func(err error) (*connection, error) {
-		c.closeTheirs()
-		c.closeOurs()
-		return nil, err
-	}
 	for fd := range 3 {
-		var ours int
+		ours, theirs := -1, -1
 		var err error
 		switch {
 		case fd > 0:
-			if ours, c.theirs[fd], err = pipe(true); err == nil {
-				c.outputs = append(c.outputs, os.NewFile(uintptr(ours), "pipe"))
+			if ours, theirs, err = pipe(true); err == nil {
+				c.outputs = append(c.outputs, ours)
 			}
 		case p.spec.Stdin:
-			if ours, c.theirs[fd], err = pipe(false); err == nil {
-				c.input = os.NewFile(uintptr(ours), "pipe")
-			}
+			ours, theirs, err = pipe(false)
+			c.input = ours
 		default:
-			c.theirs[fd], err = os.Open(os.DevNull)
+			theirs, err = noInput()
 		}
 		if err != nil {
-			return fail(fmt.Errorf("its pipes: %w", err))
+			c.closeTheirs()
+			c.closeOurs()
+			return nil, fmt.Errorf("its pipes: %w", err)
 		}
-		if spawn.Uid != 0 && (fd > 0 || p.spec.Stdin) {
+		c.theirs = append(c.theirs, theirs)
+		if spawn.Uid != 0 && ours >= 0 {
 			// A program that opens /dev/stdout again needs the right to; where a pipe has no owner, it has that.
-			_ = c.theirs[fd].Chown(int(spawn.Uid), int(spawn.Gid))
+			_ = unix.Fchown(theirs, int(spawn.Uid), int(spawn.Gid))
 		}
-	}
-	if c.input != nil {
-		p.input = newInput(c.input, false)
 	}
 	return c, nil
+}
+
+// adopt hands our ends over to the runtime's poller, once the program runs.
+func (p *process) adopt(c *connection) (outputs []*os.File) {
+	if p.spec.Terminal != nil {
+		p.terminal = os.NewFile(uintptr(c.outputs[0]), "ptmx")
+		p.input = newInput(p.terminal, true)
+		return []*os.File{p.terminal}
+	}
+	for _, fd := range c.outputs {
+		enlarge(fd)
+		outputs = append(outputs, os.NewFile(uintptr(fd), "pipe"))
+	}
+	if c.input >= 0 {
+		p.input = newInput(os.NewFile(uintptr(c.input), "pipe"), false)
+	}
+	return outputs
 }
 
 // chunks are the buffers that pumps read into, only while there is something to read.
@@ -461,8 +477,8 @@ func (p *process) follow(exited <-chan syscall.WaitStatus, outputs []*os.File, r
 	}
 	p.endedAt = time.Now()
 	close(p.ended)
-	if p.slave != nil {
-		_ = p.slave.Close()
+	if p.slave >= 0 {
+		_ = unix.Close(p.slave)
 	}
 	for _, file := range outputs {
 		// An error: its end was seen already.

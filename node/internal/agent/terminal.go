@@ -24,12 +24,12 @@ func checkSize(size *execv1.TerminalSize) error {
 	return nil
 }
 
-// openTerminal makes a terminal of that size for a user: our side, served by the runtime's poller, and the side of the program.
-func openTerminal(size *execv1.TerminalSize, uid, gid uint32) (master, slave *os.File, err error) {
+// openTerminal makes a terminal of that size for a user: the descriptors of our side, which does not block, and of the program's.
+func openTerminal(size *execv1.TerminalSize, uid, gid uint32) (master, slave int, err error) {
 	// What root inside may have put in its place must not hold us up.
 	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, nil, err
+		return -1, -1, err
 	}
 	defer func() {
 		if err != nil {
@@ -37,14 +37,14 @@ func openTerminal(size *execv1.TerminalSize, uid, gid uint32) (master, slave *os
 		}
 	}()
 	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
-		return nil, nil, err
+		return -1, -1, err
 	}
 	number, err := unix.IoctlGetUint32(fd, unix.TIOCGPTN)
 	if err != nil {
-		return nil, nil, err
+		return -1, -1, err
 	}
 	if err := unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, winsize(size)); err != nil {
-		return nil, nil, err
+		return -1, -1, err
 	}
 	opened, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.TIOCGPTPEER, unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC)
 	peer := int(opened)
@@ -52,7 +52,7 @@ func openTerminal(size *execv1.TerminalSize, uid, gid uint32) (master, slave *os
 		peer, err = unix.Open("/dev/pts/"+strconv.FormatUint(uint64(number), 10), unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	}
 	if err != nil {
-		return nil, nil, err
+		return -1, -1, err
 	}
 	if settings, err := unix.IoctlGetTermios(peer, unix.TCGETS); err == nil {
 		// So that backspace takes a whole character back.
@@ -62,7 +62,7 @@ func openTerminal(size *execv1.TerminalSize, uid, gid uint32) (master, slave *os
 	// As grantpt(3) does it. Where it fails, the program can use the terminal, and not open it again by name.
 	_ = unix.Fchown(peer, int(uid), int(gid))
 	_ = unix.Fchmod(peer, 0o620)
-	return os.NewFile(uintptr(fd), "ptmx"), os.NewFile(uintptr(peer), "pts"), nil
+	return fd, peer, nil
 }
 
 func winsize(size *execv1.TerminalSize) *unix.Winsize {

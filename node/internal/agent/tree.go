@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -28,6 +29,7 @@ var errTreeDied = errors.New("everything that ran in the sandbox was ended at on
 type tree struct {
 	process *exec.Cmd
 	control *os.File
+	events  *bufio.Reader // of control; read's alone
 
 	sendMu sync.Mutex
 
@@ -76,7 +78,8 @@ func startTree(meminfo string, onVictim func(*inner.Victim)) (*tree, error) {
 		return nil, fmt.Errorf("inner tree: starting its init (needs CAP_SYS_ADMIN): %w", err)
 	}
 	var event inner.Event
-	if err := inner.ReadEvent(t.control, &event); err != nil || !event.Ready {
+	t.events = bufio.NewReader(t.control)
+	if err := inner.ReadEvent(t.events, &event); err != nil || !event.Ready {
 		_ = t.process.Process.Kill()
 		_ = t.process.Wait()
 		_ = t.control.Close()
@@ -107,7 +110,7 @@ func startLocked(command *exec.Cmd) error {
 func (t *tree) read() {
 	for {
 		event := &inner.Event{}
-		if err := inner.ReadEvent(t.control, event); err != nil {
+		if err := inner.ReadEvent(t.events, event); err != nil {
 			break
 		}
 		switch {
@@ -149,7 +152,7 @@ func (t *tree) exited(exit *inner.Exit) {
 }
 
 // call sends a request and waits for its answer.
-func (t *tree) call(ctx context.Context, request *inner.Request, files ...*os.File) (*inner.Event, error) {
+func (t *tree) call(ctx context.Context, request *inner.Request, files ...int) (*inner.Event, error) {
 	answer := make(chan *inner.Event, 1)
 	t.mu.Lock()
 	t.nextID++
@@ -201,25 +204,16 @@ func (e *initError) Unwrap() error {
 	return e.errno
 }
 
-func (t *tree) send(request *inner.Request, files ...*os.File) error {
+func (t *tree) send(request *inner.Request, files ...int) error {
 	header, body, err := inner.Encode(request)
 	if err != nil {
 		return err
 	}
 	var rights []byte
 	if len(files) > 0 {
-		fds := make([]int, len(files))
-		for i, file := range files {
-			raw, err := file.SyscallConn()
-			if err != nil {
-				return err
-			}
-			if err := raw.Control(func(fd uintptr) { fds[i] = int(fd) }); err != nil {
-				return err
-			}
-		}
-		rights = unix.UnixRights(fds...)
+		rights = unix.UnixRights(files...)
 	}
+	message := append(header[:], body...)
 	t.sendMu.Lock()
 	defer t.sendMu.Unlock()
 	raw, err := t.control.SyscallConn()
@@ -229,20 +223,22 @@ func (t *tree) send(request *inner.Request, files ...*os.File) error {
 	sent := 0
 	var sendErr error
 	err = raw.Write(func(fd uintptr) bool {
-		sent, sendErr = unix.SendmsgN(int(fd), header[:], rights, nil, unix.MSG_NOSIGNAL)
+		sent, sendErr = unix.SendmsgN(int(fd), message, rights, nil, unix.MSG_NOSIGNAL)
 		return !errors.Is(sendErr, unix.EAGAIN) && !errors.Is(sendErr, unix.EINTR)
 	})
 	if err != nil || sendErr != nil {
 		return errTreeDied
 	}
-	if _, err := t.control.Write(append(header[sent:], body...)); err != nil {
-		return errTreeDied
+	if sent < len(message) {
+		if _, err := t.control.Write(message[sent:]); err != nil {
+			return errTreeDied
+		}
 	}
 	return nil
 }
 
 // spawn starts a process. Its wait status arrives on exited, once, unless the tree dies.
-func (t *tree) spawn(ctx context.Context, spawn *inner.Spawn, exited chan<- syscall.WaitStatus, files ...*os.File) (int, error) {
+func (t *tree) spawn(ctx context.Context, spawn *inner.Spawn, exited chan<- syscall.WaitStatus, files ...int) (int, error) {
 	event, err := t.call(ctx, &inner.Request{Spawn: spawn}, files...)
 	if err != nil {
 		return 0, err
