@@ -188,12 +188,17 @@ func serve(o options, logger *slog.Logger) error {
 		return err
 	}
 	runtime, err := gvisor.New(gvisor.Options{
-		RunscDir: o.runsc, RuntimesDir: box.Runtimes(o.data), RunDir: o.run, NetworkNamespace: o.netns(), Reaper: reaper,
+		RunscDir: o.runsc, RuntimesDir: gvisor.RuntimesDir(o.data), RunDir: o.run, NetworkNamespace: o.netns(), Reaper: reaper,
 	})
 	if err != nil {
 		return err
 	}
-	if err := box.KeepBuild(o.data, o.runsc, runtime.Version()); err != nil {
+	defer runtime.Close()
+	if _, err := gvisor.KeepBuild(o.data, o.runsc); err != nil {
+		return err
+	}
+	agent, err := gvisor.KeepAgent(o.data, o.agentImage)
+	if err != nil {
 		return err
 	}
 	spools, problems, err := spool.Open(filepath.Join(o.data, "spool"), spool.Sizes{})
@@ -214,8 +219,12 @@ func serve(o options, logger *slog.Logger) error {
 	}
 	defer snapshots.Close()
 	node, err := box.Open(box.Config{
-		DataDir: o.data, AgentImage: o.agentImage, Driver: runtime, Cgroups: groups, Images: images, Spool: spools, Snapshots: snapshots,
+		DataDir: o.data, Driver: runtime, Cgroups: groups, Images: images, Spool: spools, Snapshots: snapshots,
 		Reaper: reaper, Logger: logger,
+		Kept: box.Kept{
+			Agent: agent, AgentPath: func(digest string) string { return gvisor.AgentImage(o.data, digest) },
+			RemoveOthers: func(builds, agents map[string]bool) error { return gvisor.RemoveBuilds(o.data, builds, agents) },
+		},
 	})
 	if err != nil {
 		return err
@@ -272,7 +281,7 @@ func purge(o options, logger *slog.Logger) error {
 		return err
 	}
 	// Without its runsc, what the runtime keeps is only files in the run folder.
-	runtime := gvisor.ForPurge(gvisor.Options{RunscDir: o.runsc, RuntimesDir: box.Runtimes(o.data), RunDir: o.run, NetworkNamespace: o.netns(), Reaper: reaper})
+	runtime := gvisor.ForPurge(gvisor.Options{RunscDir: o.runsc, RuntimesDir: gvisor.RuntimesDir(o.data), RunDir: o.run, NetworkNamespace: o.netns(), Reaper: reaper})
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	err = box.Purge(ctx, o.data, runtime, groups)

@@ -4,17 +4,21 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"atoll/node/gen/enginev1"
 	"atoll/node/gen/execv1"
+	"atoll/node/internal/engine"
 	"atoll/node/internal/engine/enginetest"
 )
 
@@ -228,4 +232,142 @@ func TestExportedSnapshotLivesOnAnotherInstallationThatTrustsTheKey(t *testing.T
 	}
 	guest := other.Restore(t.Context(), &enginev1.RestoreBoxRequest{SnapshotId: id}, box.Context)
 	wantOutput(t, guest.Run(t.Context(), "print(x)"), "travelled\n")
+}
+
+// buildCalled is a copy of the newest build of runsc with a version of its own.
+func buildCalled(t *testing.T, version string) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), version)
+	if err := os.CopyFS(dir, os.DirFS(enginetest.Files(t).Runsc)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "VERSION"), []byte(version), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func TestBoxesAndSnapshotsOutliveTheBuildThatMadeThem(t *testing.T) {
+	e := start(t)
+	e.Kill()
+	first := buildCalled(t, "atoll-first")
+	e.Runsc = first
+	e.Launch()
+	box, running := e.Python(t.Context()), e.Python(t.Context())
+	box.Run(t.Context(), "x = 1")
+	running.Run(t.Context(), "x = 2")
+	s := running.Snapshot(t.Context(), memorySnapshot)
+	box.Pause(t.Context())
+	e.Kill()
+	// As an update does.
+	if err := os.RemoveAll(first); err != nil {
+		t.Fatal(err)
+	}
+	e.Runsc = buildCalled(t, "atoll-second")
+	e.Launch()
+	versions := func() []string {
+		t.Helper()
+		info, err := e.GetInfo(t.Context(), &enginev1.GetInfoRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.GetRuntimeVersions()
+	}
+	if have := versions(); !slices.Equal(have, []string{"atoll-second", "atoll-first"}) {
+		t.Fatalf("builds %q", have)
+	}
+	box.Resume(t.Context())
+	wantOutput(t, box.Run(t.Context(), "print(x)"), "1\n")
+	awaitState(t, e, running.Box, enginev1.BoxState_BOX_STATE_READY)
+	running.Pause(t.Context())
+	running.Resume(t.Context())
+	wantOutput(t, running.Run(t.Context(), "print(x)"), "2\n")
+	// A prepared box of the new build is no place for a snapshot of the old one.
+	prepared, err := e.PrepareBox(t.Context(), &enginev1.PrepareBoxRequest{BoxId: enginetest.NewID("box"), Spec: &enginev1.BoxSpec{ImageDigest: s.GetImageDigest()}})
+	if err != nil || prepared.GetRuntimeVersion() != "atoll-second" {
+		t.Fatalf("%v, %v", prepared, err)
+	}
+	fork := e.Restore(t.Context(), &enginev1.RestoreBoxRequest{SnapshotId: s.GetSnapshotId(), PreparedBoxId: prepared.GetBoxId()}, running.Context)
+	wantOutput(t, fork.Run(t.Context(), "print(x)"), "2\n")
+	if b, err := e.GetBox(t.Context(), &enginev1.BoxRequest{BoxId: fork.Box}); err != nil || b.GetRuntimeVersion() != "atoll-first" {
+		t.Fatalf("%v, %v", b, err)
+	}
+	for _, id := range []string{box.Box, running.Box, fork.Box, prepared.GetBoxId()} {
+		if err := e.Remove(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e.Kill()
+	e.Launch()
+	if have := versions(); len(have) != 2 {
+		t.Fatalf("builds %q (expected: both, for the snapshot)", have)
+	}
+	if _, err := e.DeleteSnapshot(t.Context(), &enginev1.SnapshotRequest{SnapshotId: s.GetSnapshotId()}); err != nil {
+		t.Fatal(err)
+	}
+	e.Kill()
+	e.Launch()
+	if have := versions(); !slices.Equal(have, []string{"atoll-second"}) {
+		t.Fatalf("builds %q (expected: the one that is used)", have)
+	}
+}
+
+// What is paused stays so when all of the host's memory of it is gone.
+func TestPausedBoxOutlivesAMachine(t *testing.T) {
+	e := start(t)
+	box := e.Python(t.Context())
+	box.Run(t.Context(), "x = 1")
+	stream, err := box.Begin(t.Context(), "exec-paused", "import time\nprint('a', flush=True)\ntime.sleep(1)\nprint('b')")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if _, err := stream.Recv(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	box.Pause(t.Context())
+	e.Kill()
+	// Nothing of the run folder is there after a start of the machine.
+	if err := os.RemoveAll(filepath.Join(e.Run, "runsc")); err != nil {
+		t.Fatal(err)
+	}
+	e.Launch()
+	if state := stateOf(t, e, box.Box); state != enginev1.BoxState_BOX_STATE_PAUSED {
+		t.Fatalf("%v", state)
+	}
+	box.Resume(t.Context())
+	attached, err := e.Attach(t.Context(), &enginev1.AttachRequest{BoxId: box.Box, ExecutionId: "exec-paused"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &enginetest.Result{}
+	if err := enginetest.Collect(attached, r); err != nil {
+		t.Fatal(err)
+	}
+	wantOutput(t, r, "a\nb\n")
+}
+
+func TestCallsForAPausedBoxSaySo(t *testing.T) {
+	e := start(t)
+	box := e.Python(t.Context())
+	box.Pause(t.Context())
+	var trailer metadata.MD
+	_, err := e.ListPorts(t.Context(), &enginev1.BoxRequest{BoxId: box.Box}, grpc.Trailer(&trailer))
+	wantCode(t, err, codes.FailedPrecondition)
+	if state := trailer.Get(engine.StateKey); !slices.Equal(state, []string{"paused"}) {
+		t.Fatalf("trailer %v", trailer)
+	}
+	stream, err := box.Begin(t.Context(), enginetest.NewID("exec"), "print(1)")
+	if err == nil {
+		_, err = stream.Recv()
+	}
+	wantCode(t, err, codes.FailedPrecondition)
+	if state := stream.Trailer().Get(engine.StateKey); !slices.Equal(state, []string{"paused"}) {
+		t.Fatalf("trailer %v", stream.Trailer())
+	}
+	contexts, err := e.ListContexts(t.Context(), &enginev1.BoxRequest{BoxId: box.Box})
+	if err != nil || len(contexts.GetContexts()) != 1 {
+		t.Fatalf("%v, %v", contexts, err)
+	}
 }

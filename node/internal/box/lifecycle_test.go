@@ -895,3 +895,45 @@ type otherBuild struct{ driver.Driver }
 
 func (otherBuild) Version() string    { return "fake-9" }
 func (otherBuild) Versions() []string { return []string{"fake-9"} }
+
+// statuses is a reaper that knows how each process ended.
+type statuses unix.WaitStatus
+
+func (s statuses) Status(int) <-chan unix.WaitStatus {
+	c := make(chan unix.WaitStatus, 1)
+	c <- unix.WaitStatus(s)
+	return c
+}
+
+func (statuses) Forget(int) {}
+
+func TestBoxThatEndedAtItsDeadlineSaysSo(t *testing.T) {
+	r := newRig(t)
+	r.reaper = statuses(deadlineStatus << 8)
+	box := r.create()
+	if _, err := r.SetDeadline(t.Context(), box, time.Now().Add(50*time.Millisecond).UnixMilli()); err != nil {
+		t.Fatal(err)
+	}
+	if b := r.await(box, enginev1.BoxState_BOX_STATE_ENDED); b.GetEndReason() != enginev1.BoxEndReason_BOX_END_REASON_DEADLINE {
+		t.Fatalf("%v", b)
+	}
+	// An exit like that without a deadline is just that.
+	other := r.create()
+	r.run(other, "exit 124")
+	if b := r.await(other, enginev1.BoxState_BOX_STATE_ENDED); b.GetEndReason() != enginev1.BoxEndReason_BOX_END_REASON_EXITED {
+		t.Fatalf("%v", b)
+	}
+}
+
+func TestBoxOfAnEngineThatKeptNoAgentRunsOnAndCannotBePaused(t *testing.T) {
+	s := newSubject(t)
+	b, err := s.find(s.box)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.container.Load().spec.Agent = unknownAgent
+	wantKind(t, s.pause(), FailedPrecondition)
+	_, err = s.CreateSnapshot(t.Context(), &enginev1.CreateSnapshotRequest{BoxId: s.box, SnapshotId: newID("snap"), Kind: memoryKind})
+	wantKind(t, err, FailedPrecondition)
+	s.wellAndRunning()
+}

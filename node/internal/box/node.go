@@ -40,8 +40,9 @@ import (
 type Config struct {
 	// DataDir holds boxes/ and the epoch of this engine.
 	DataDir string
-	// AgentImage is the EROFS file that is mounted at /.atoll.
+	// AgentImage is the EROFS file that is mounted at /.atoll, where none is kept.
 	AgentImage string
+	Kept       Kept
 	Driver     driver.Driver
 	Cgroups    cgroup.Hierarchy
 	Images     *image.Store
@@ -80,9 +81,7 @@ type Node struct {
 	reaper    StatusReader
 	logger    *slog.Logger
 	bootID    string
-	// agent is the digest of the agent's image that new boxes get.
-	agent string
-	epoch atomic.Uint64
+	epoch     atomic.Uint64
 	// epochMu guards the file of the epoch.
 	epochMu sync.Mutex
 	slots   chan struct{}
@@ -107,9 +106,6 @@ func Open(config Config) (*Node, error) {
 		slots: make(chan struct{}, runtime.NumCPU()+1),
 	}
 	if err := n.raiseEpoch(); err != nil {
-		return nil, err
-	}
-	if n.agent, err = keepAgent(config.DataDir, config.AgentImage); err != nil {
 		return nil, err
 	}
 	if err := n.takeOver(); err != nil {
@@ -221,9 +217,6 @@ func (n *Node) takeOverBox(id string, r *record) (start func()) {
 			n.logger.Error("remains of a box are still there", "box", id, "error", err)
 		}
 		return func() {}
-	}
-	if r.container.Agent == "" {
-		r.container.Agent = n.agent
 	}
 	b := newBox(n, id, r)
 	close(b.started)
@@ -540,7 +533,7 @@ func (n *Node) createOrFind(id string, spec *enginev1.BoxSpec, prepared bool) (*
 	r := &record{image: found, hostname: "sandbox", box: &enginev1.Box{
 		BoxId: id, Spec: spec, State: enginev1.BoxState_BOX_STATE_CREATING, Labels: spec.GetLabels(), Limits: limits,
 		CreatedAtUnixMs: time.Now().UnixMilli(), RuntimeVersion: n.driver.Version(),
-	}, container: containerRecord{ID: id, Build: n.driver.Version(), Agent: n.agent, Shape: shapeOf(limits)}}
+	}, container: containerRecord{ID: id, Build: n.driver.Version(), Agent: n.config.Kept.Agent, Shape: shapeOf(limits)}}
 	b := newBox(n, id, r)
 	b.prepared = prepared
 	have := n.add(b)

@@ -290,8 +290,11 @@ func (b *box) unlessPaused(err error) error {
 	}
 }
 
-// roomForSnapshot refuses a snapshot that would not fit, or would fill the disk.
+// roomForSnapshot refuses a snapshot that would not fit, would fill the disk, or could never be restored.
 func (n *Node) roomForSnapshot(c *container) error {
+	if c.spec.Agent == unknownAgent {
+		return fault(FailedPrecondition, "the sandbox was made by an earlier version of Atoll, which kept nothing to bring it to life again with (remedy: make a new one)")
+	}
 	used, err := c.group.Usage()
 	if err != nil {
 		return fault(Internal, "memory in use: %v", err)

@@ -19,6 +19,8 @@ import (
 const (
 	recordName = "box.json"
 	keyName    = "key"
+	// unknownAgent stands for the agent of a box that an engine made which kept none: it can't be brought to life again.
+	unknownAgent = "unknown"
 )
 
 // record is what a restarted engine must know of a box. It is written before
@@ -118,7 +120,7 @@ func readRecord(dir string) (*record, error) {
 		r.container = *f.Container
 	case f.Process != nil:
 		r.container = containerRecord{
-			ID: r.box.GetBoxId(), Process: *f.Process, Build: r.box.GetRuntimeVersion(), Shape: shapeOf(r.box.GetLimits()),
+			ID: r.box.GetBoxId(), Process: *f.Process, Build: r.box.GetRuntimeVersion(), Agent: unknownAgent, Shape: shapeOf(r.box.GetLimits()),
 		}
 	}
 	r.image.Path, r.image.JSON = f.ImagePath, f.ImageJSON

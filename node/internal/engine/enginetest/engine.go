@@ -40,11 +40,13 @@ type Engine struct {
 	Run      string
 	// FailPoints are the steps that fail in an engine that is launched from now on, as its flag --fail-points says.
 	FailPoints string
-	binary     string
-	process    *exec.Cmd
-	log        *lockedBuffer
-	epoch      uint64
-	conn       *grpc.ClientConn
+	// Runsc is the folder of the build that an engine gets which is launched from now on; empty: the newest.
+	Runsc   string
+	binary  string
+	process *exec.Cmd
+	log     *lockedBuffer
+	epoch   uint64
+	conn    *grpc.ClientConn
 }
 
 type lockedBuffer struct {
@@ -174,6 +176,9 @@ func (f BuiltFiles) Image(name string) string {
 
 func (e *Engine) flags() []string {
 	f := Files(e.t)
+	if e.Runsc != "" {
+		f.Runsc = e.Runsc
+	}
 	return []string{
 		"--data", e.Data, "--run", e.Run, "--instance", e.Instance, "--runsc", f.Runsc,
 		"--agent-image", f.Agent, "--images", f.Images, "--socket-group", "root", "--fail-points", e.FailPoints,
