@@ -40,6 +40,7 @@ import atoll.core.sandbox.Contexts;
 import atoll.core.sandbox.CreateSandbox;
 import atoll.core.sandbox.Created;
 import atoll.core.sandbox.EndReason;
+import atoll.core.sandbox.Forks;
 import atoll.core.sandbox.Lifecycle;
 import atoll.core.sandbox.Run;
 import atoll.core.sandbox.Sandbox;
@@ -48,6 +49,7 @@ import atoll.core.sandbox.SandboxState;
 import atoll.core.sandbox.Sandboxes;
 import atoll.core.sandbox.Term;
 import atoll.core.sandbox.UpdateSandbox;
+import atoll.core.snapshot.Snapshots;
 import atoll.core.template.Limits;
 import atoll.core.template.Template;
 import atoll.core.template.Templates;
@@ -64,8 +66,8 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
-import java.util.OptionalLong;
 import java.util.OptionalInt;
+import java.util.OptionalLong;
 import java.util.Set;
 import java.util.UUID;
 import java.util.concurrent.BlockingQueue;
@@ -633,6 +635,16 @@ final class FakeAtoll implements Atoll, Keys, CodeExecution, Executions, Sandbox
     @Override
     public Ports ports() {
         return elsewhere(Ports.class);
+    }
+
+    @Override
+    public Forks forks() {
+        return elsewhere(Forks.class);
+    }
+
+    @Override
+    public Snapshots snapshots() {
+        return elsewhere(Snapshots.class);
     }
 
     /** What is inside sandboxes is tested over the real core: see {@link InsideServer}. */

@@ -6,7 +6,9 @@ import atoll.core.file.Files;
 import atoll.core.port.Ports;
 import atoll.core.process.Processes;
 import atoll.core.sandbox.Contexts;
+import atoll.core.sandbox.Forks;
 import atoll.core.sandbox.Sandboxes;
+import atoll.core.snapshot.Snapshots;
 import atoll.core.template.Templates;
 import atoll.core.usage.Usage;
 
@@ -20,6 +22,8 @@ public interface Atoll {
 
     Files files();
 
+    Forks forks();
+
     Keys keys();
 
     Ports ports();
@@ -27,6 +31,8 @@ public interface Atoll {
     Processes processes();
 
     Sandboxes sandboxes();
+
+    Snapshots snapshots();
 
     Templates templates();
 

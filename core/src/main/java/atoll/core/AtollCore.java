@@ -16,10 +16,14 @@ import atoll.core.process.StartProcess;
 import atoll.core.sandbox.ContextService;
 import atoll.core.sandbox.Contexts;
 import atoll.core.sandbox.Expiry;
+import atoll.core.sandbox.Forks;
 import atoll.core.sandbox.LiveSandbox;
 import atoll.core.sandbox.SandboxService;
 import atoll.core.sandbox.Sandboxes;
 import atoll.core.sandbox.Source;
+import atoll.core.snapshot.Forking;
+import atoll.core.snapshot.SnapshotService;
+import atoll.core.snapshot.Snapshots;
 import atoll.core.store.Store;
 import atoll.core.template.TemplateCatalog;
 import atoll.core.template.Templates;
@@ -55,6 +59,8 @@ public final class AtollCore implements Atoll, AutoCloseable {
     private final UsageService usage;
     private final FileService files;
     private final PortService ports;
+    private final SnapshotService snapshots;
+    private final Forking forks;
     private final Recovery recovery;
     private final Expiry expiry;
     private final Retention retention;
@@ -92,7 +98,10 @@ public final class AtollCore implements Atoll, AutoCloseable {
         ports = new PortService(sandboxes, patient);
         expiry = sandboxes.expiry(executions::busySandboxes);
         sandboxes.onResumed(this::resumed);
-        recovery = new Recovery(store, patient, templates, pools, sandboxes, executions, processes);
+        snapshots = new SnapshotService(sandboxes, templates, store, patient, settings, clock, background);
+        forks = new Forking(sandboxes, snapshots, store, patient, settings, clock);
+        recovery = new Recovery(
+                store, patient, templates, pools, sandboxes, executions, processes, () -> snapshots.reconcile(forks));
         retention = new Retention(store, patient, settings, clock);
     }
 
@@ -111,6 +120,7 @@ public final class AtollCore implements Atoll, AutoCloseable {
         core.inBackground(core.retention::run);
         core.inBackground(core.usage::run);
         core.inBackground(core::expireOnceReady);
+        core.inBackground(core.snapshots::run);
         return core;
     }
 
@@ -145,6 +155,11 @@ public final class AtollCore implements Atoll, AutoCloseable {
     }
 
     @Override
+    public Forks forks() {
+        return forks;
+    }
+
+    @Override
     public Keys keys() {
         return keys;
     }
@@ -162,6 +177,11 @@ public final class AtollCore implements Atoll, AutoCloseable {
     @Override
     public Sandboxes sandboxes() {
         return sandboxes;
+    }
+
+    @Override
+    public Snapshots snapshots() {
+        return snapshots;
     }
 
     @Override
@@ -206,6 +226,7 @@ public final class AtollCore implements Atoll, AutoCloseable {
     /** Ends or pauses what is past its time, now; pauses may take longer than this call. */
     public void expire() {
         expiry.sweep();
+        snapshots.sweep();
     }
 
     /** Before executions are taken over nobody knows which sandboxes are in use. */
@@ -226,13 +247,8 @@ public final class AtollCore implements Atoll, AutoCloseable {
         processes.resumed(sandbox.id());
     }
 
-    /** Nothing has a snapshot yet. */
     private Source snapshotSource(Caller caller, SnapshotId id) {
-        throw new AtollException(
-                ErrorCode.SNAPSHOT_NOT_FOUND,
-                "snapshot: " + id + " was not found",
-                "There is none of that id in this project.",
-                "GET /v1/snapshots lists those that are there.");
+        return snapshots.open(caller, id);
     }
 
     @Override

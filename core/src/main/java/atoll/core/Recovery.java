@@ -25,7 +25,8 @@ import java.util.concurrent.TimeUnit;
 
 /**
  * Keeps the store and the node of one mind. On every (re)connection: claim the node, then compare. A sandbox without its box has
- * ended; a box without its sandbox goes to a pool or away; executions and processes are taken over. From then on each change of a box is told by
+ * ended; a box without its sandbox goes to a pool or away; executions and processes are taken over; snapshots are compared with their
+ * records. From then on each change of a box is told by
  * the node, until the connection breaks and all of it begins again.
  */
 final class Recovery implements AutoCloseable {
@@ -41,6 +42,7 @@ final class Recovery implements AutoCloseable {
     private final SandboxService sandboxes;
     private final ExecutionService executions;
     private final ProcessService processes;
+    private final Runnable snapshots;
 
     private final CountDownLatch ready = new CountDownLatch(1);
     private final Thread thread;
@@ -52,6 +54,7 @@ final class Recovery implements AutoCloseable {
     /** 0 until the node was claimed; used by {@link #thread} only. */
     private long epoch;
 
+    /** @param snapshots compares those, once all else is known */
     Recovery(
             Store store,
             PatientNode node,
@@ -59,7 +62,8 @@ final class Recovery implements AutoCloseable {
             Pools pools,
             SandboxService sandboxes,
             ExecutionService executions,
-            ProcessService processes) {
+            ProcessService processes,
+            Runnable snapshots) {
         this.store = store;
         this.node = node;
         this.templates = templates;
@@ -67,6 +71,7 @@ final class Recovery implements AutoCloseable {
         this.sandboxes = sandboxes;
         this.executions = executions;
         this.processes = processes;
+        this.snapshots = snapshots;
         this.thread = Thread.ofVirtual().name("recovery").unstarted(this::run);
         this.pulse = Thread.ofVirtual().name("pulse").unstarted(this::feelPulse);
     }
@@ -228,6 +233,7 @@ final class Recovery implements AutoCloseable {
         }
         executions.reconcile();
         processes.reconcile();
+        snapshots.run();
     }
 
     /** Finds the owner of a running box. */

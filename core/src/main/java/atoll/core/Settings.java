@@ -7,6 +7,7 @@ import atoll.core.sandbox.Term;
 import atoll.core.template.LimitBounds;
 import atoll.core.template.Limits;
 import java.time.Duration;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
@@ -32,6 +33,7 @@ import java.util.TreeMap;
  * @param usageRetention how long that is kept
  * @param poolGrowth how far pools grow with their use
  * @param lives how long sandboxes and snapshots live
+ * @param trustedKeys hexadecimal public keys of installations whose snapshots may be imported beside those of this one
  */
 public record Settings(
         int poolDepth,
@@ -50,7 +52,8 @@ public record Settings(
         Duration usageRetention,
         Map<String, Integer> poolDepths,
         PoolGrowth poolGrowth,
-        Lives lives) {
+        Lives lives,
+        List<String> trustedKeys) {
 
     private static final long MIB = 1024 * 1024;
 
@@ -76,7 +79,8 @@ public record Settings(
                     Optional.empty(),
                     Optional.of(Duration.ofHours(1)),
                     Duration.ofDays(30),
-                    Optional.empty()));
+                    Optional.empty()),
+            List.of());
 
     /**
      * How far pools grow with their use. A pool of depth 0 stays empty.
@@ -165,6 +169,13 @@ public record Settings(
 
     public Settings {
         poolDepths = Map.copyOf(poolDepths);
+        trustedKeys = List.copyOf(trustedKeys);
+        for (String key : trustedKeys) {
+            if (!key.matches("[0-9a-f]{64}")) {
+                throw new IllegalArgumentException(
+                        "snapshots.trusted_keys: \"" + key + "\" (expected: 64 characters of 0-9 and a-f each)");
+            }
+        }
         check("pool.depth", poolDepth, 0, 1000);
         check("pool.starts", poolStarts, 1, 1000);
         check("sandboxes.max", maxSandboxes, 0, 1_000_000);
@@ -229,12 +240,21 @@ public record Settings(
                         (int) number(left, "pool.max_depth", d.poolGrowth.maxDepth()),
                         (int) number(left, "pool.max_prepared", d.poolGrowth.maxPrepared()),
                         (int) number(left, "pool.memory_percent", d.poolGrowth.memoryPercent())),
-                lives(left, d.lives));
+                lives(left, d.lives),
+                keys(left));
         if (!left.isEmpty()) {
             throw new IllegalArgumentException(
                     "settings: unknown " + left.keySet() + " (expected: only " + String.join(", ", names()) + ")");
         }
         return settings;
+    }
+
+    private static List<String> keys(Map<String, String> left) {
+        String text = Optional.ofNullable(left.remove("snapshots.trusted_keys")).orElse("");
+        return Arrays.stream(text.split(",", -1))
+                .map(String::strip)
+                .filter(key -> !key.isEmpty())
+                .toList();
     }
 
     private static Lives lives(Map<String, String> left, Lives d) {
@@ -288,6 +308,7 @@ public record Settings(
                 "sandboxes.idle_seconds",
                 "sandboxes.paused_days",
                 "snapshots.days",
+                "snapshots.trusted_keys",
                 "node.patience_seconds",
                 "retention.days",
                 "retention.executions",

@@ -38,10 +38,11 @@ class LifecycleTypesTest {
     }
 
     @Test
-    void a_snapshot_that_is_lost_does_not_come_back() {
+    void a_snapshot_that_is_lost_is_ready_again_once_its_file_is_back() {
         assertThat(SnapshotState.CREATING.mayBecome(SnapshotState.READY)).isTrue();
         assertThat(SnapshotState.READY.mayBecome(SnapshotState.LOST)).isTrue();
-        assertThat(SnapshotState.LOST.mayBecome(SnapshotState.READY)).isFalse();
+        assertThat(SnapshotState.LOST.mayBecome(SnapshotState.READY)).isTrue();
+        assertThat(SnapshotState.LOST.mayBecome(SnapshotState.CREATING)).isFalse();
         assertThat(SnapshotState.READY.mayBecome(SnapshotState.CREATING)).isFalse();
     }
 

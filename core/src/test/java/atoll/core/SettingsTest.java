@@ -6,6 +6,7 @@ import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import atoll.core.template.LimitBounds;
 import atoll.core.template.Limits;
 import java.time.Duration;
+import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import org.junit.jupiter.api.Test;
@@ -66,7 +67,8 @@ class SettingsTest {
                 Map.entry("sandboxes.max_lifetime_seconds", "15"),
                 Map.entry("sandboxes.idle_seconds", "0"),
                 Map.entry("sandboxes.paused_days", "16"),
-                Map.entry("snapshots.days", "17")));
+                Map.entry("snapshots.days", "17"),
+                Map.entry("snapshots.trusted_keys", "ab".repeat(32) + ", " + "cd".repeat(32))));
         assertThat(settings)
                 .isEqualTo(new Settings(
                         1,
@@ -90,7 +92,8 @@ class SettingsTest {
                                 Optional.of(Duration.ofSeconds(15)),
                                 Optional.empty(),
                                 Duration.ofDays(16),
-                                Optional.of(Duration.ofDays(17)))));
+                                Optional.of(Duration.ofDays(17))),
+                        List.of("ab".repeat(32), "cd".repeat(32))));
         assertThat(settings.poolDepth("python")).isEqualTo(7);
         assertThat(settings.poolDepth("other")).isEqualTo(1);
     }
@@ -100,6 +103,8 @@ class SettingsTest {
         assertThatThrownBy(() -> Settings.parse(Map.of("pool.dept", "1"))).hasMessageContaining("pool.dept");
         assertThatThrownBy(() -> Settings.parse(Map.of("pool.depth", "many"))).hasMessageContaining("many");
         assertThatThrownBy(() -> Settings.parse(Map.of("pool.depth", "-1"))).hasMessageContaining("-1");
+        assertThatThrownBy(() -> Settings.parse(Map.of("snapshots.trusted_keys", "my-key")))
+                .hasMessageContaining("my-key");
         assertThatThrownBy(() -> Settings.parse(Map.of("limits.memory_mib", "1")))
                 .hasMessageContaining("memory");
         assertThatThrownBy(() -> Settings.parse(Map.of("bounds.memory_mib", "128")))

@@ -338,9 +338,9 @@ final class Pool implements AutoCloseable {
             List<Box> stock = new ArrayList<>(ready);
             stock.addAll(prepared);
             for (Box box : stock) {
-                if (!present.contains(box.id())) {
-                    gone(box.id());
-                } else if (label.isPresent() && !label.get().equals(Recipe.labelOf(box))) {
+                // One that was placed since the list was read is not in it and there all the same: it goes as well.
+                if (!present.contains(box.id())
+                        || (label.isPresent() && !label.get().equals(Recipe.labelOf(box)))) {
                     dispose(box);
                 }
             }

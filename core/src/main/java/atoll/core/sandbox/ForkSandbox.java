@@ -13,7 +13,7 @@ import java.util.TreeMap;
  *
  * @param count how many, 1 to {@value #MOST}; all are made or none
  * @param env beside the source's; what both have is as it is here
- * @param labels of each copy; the source's are not taken over
+ * @param labels beside the source's; what both have is as it is here
  * @param name only for a single one
  * @param lifecycle where it is to differ from the source's
  */

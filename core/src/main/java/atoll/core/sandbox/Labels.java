@@ -34,7 +34,8 @@ public final class Labels {
         return labels;
     }
 
-    static Map<String, String> changed(Map<String, String> labels, Map<String, Optional<String>> changes) {
+    /** The labels after changes: by name the new value, or empty to take the label away; fails for what can be none. */
+    public static Map<String, String> changed(Map<String, String> labels, Map<String, Optional<String>> changes) {
         Map<String, String> changed = new HashMap<>(labels);
         changes.forEach((name, value) -> {
             if (value.isPresent()) {

@@ -25,7 +25,7 @@ import java.util.Optional;
  * @param sizeBytes on disk; 0 until it is ready
  * @param stopped how long the sandbox stood still for it
  * @param expiresAt when it is removed; empty: never
- * @param detail why it is lost; else empty
+ * @param detail why it is lost, or why the node can't restore it now; else empty
  */
 public record Snapshot(
         SnapshotId id,
@@ -60,7 +60,17 @@ public record Snapshot(
 
     /** It is whole on the node; fails for a step that is not legal. */
     public Snapshot ready(long size, Duration stoppedFor) {
-        return with(SnapshotState.READY, name, labels, size, stoppedFor, expiresAt, detail);
+        return with(SnapshotState.READY, name, labels, size, stoppedFor, expiresAt, "");
+    }
+
+    /** The same with other contexts in it. */
+    public Snapshot holding(List<Held> newContexts) {
+        return copy(name, newContexts, labels, state, sizeBytes, stopped, expiresAt, detail);
+    }
+
+    /** The same with what is to be said of it. */
+    public Snapshot described(String newDetail) {
+        return copy(name, contexts, labels, state, sizeBytes, stopped, expiresAt, newDetail);
     }
 
     /** It is not on the node any more. */
@@ -69,24 +79,7 @@ public record Snapshot(
     }
 
     public Snapshot revised(Optional<String> newName, Map<String, String> newLabels, Optional<Instant> newExpiresAt) {
-        return new Snapshot(
-                id,
-                project,
-                newName,
-                kind,
-                sandbox,
-                template,
-                parent,
-                limits,
-                env,
-                contexts,
-                newLabels,
-                state,
-                sizeBytes,
-                stopped,
-                createdAt,
-                newExpiresAt,
-                detail);
+        return copy(newName, contexts, newLabels, state, sizeBytes, stopped, newExpiresAt, detail);
     }
 
     private Snapshot with(
@@ -100,6 +93,18 @@ public record Snapshot(
         if (!state.mayBecome(next)) {
             throw new IllegalStateException("snapshot " + id + ": " + state + " cannot become " + next);
         }
+        return copy(newName, contexts, newLabels, next, size, stoppedFor, newExpiresAt, newDetail);
+    }
+
+    private Snapshot copy(
+            Optional<String> newName,
+            List<Held> newContexts,
+            Map<String, String> newLabels,
+            SnapshotState newState,
+            long size,
+            Duration stoppedFor,
+            Optional<Instant> newExpiresAt,
+            String newDetail) {
         return new Snapshot(
                 id,
                 project,
@@ -110,9 +115,9 @@ public record Snapshot(
                 parent,
                 limits,
                 env,
-                contexts,
+                newContexts,
                 newLabels,
-                next,
+                newState,
                 size,
                 stoppedFor,
                 createdAt,

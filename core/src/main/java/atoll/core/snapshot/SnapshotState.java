@@ -7,14 +7,14 @@ public enum SnapshotState {
     /** On record, and the node is being asked. */
     CREATING,
     READY,
-    /** Its file is not on the node any more; its record says why. */
+    /** Its file is not on the node any more; its record says why. If it is there again, so is the snapshot. */
     LOST;
 
     public boolean mayBecome(SnapshotState next) {
         return switch (this) {
             case CREATING -> next == READY || next == LOST;
             case READY -> next == LOST;
-            case LOST -> false;
+            case LOST -> next == READY;
         };
     }
 
