@@ -1,6 +1,7 @@
 package drivertest
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -20,7 +21,7 @@ func TestFakeDrivesAnOlderBuild(t *testing.T) {
 }
 
 func fakeSubject(t *testing.T, builds ...string) Subject {
-	h := Hierarchy(t, "dtfake")
+	h := Hierarchy(t, fmt.Sprintf("dtf%d", os.Getpid()))
 	image := filepath.Join(t.TempDir(), "image")
 	if err := os.WriteFile(image, nil, 0o600); err != nil {
 		t.Fatal(err)

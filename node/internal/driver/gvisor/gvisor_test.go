@@ -30,7 +30,7 @@ func subject(t testing.TB, runsc, runtimes string) drivertest.Subject {
 		t.Fatal(err)
 	}
 	files := enginetest.Files(t)
-	h := drivertest.Hierarchy(t, "dtgvisor")
+	h := drivertest.Hierarchy(t, fmt.Sprintf("dtg%d", os.Getpid()))
 	run := t.TempDir()
 	netns := filepath.Join(run, "netns")
 	if err := net.Shared(netns); err != nil {
