@@ -35,7 +35,8 @@ public final class NativeApi {
         var auth = new KeyAuth<Caller>(atoll.keys()::authenticate);
         var codeExec = new CodeExecApi(atoll.codeExecution());
         var executions = new ExecutionsApi(atoll.executions());
-        var sandboxes = new SandboxesApi(atoll.sandboxes());
+        var sandboxes = new SandboxesApi(atoll.sandboxes(), atoll.forks(), atoll.snapshots());
+        var snapshots = new SnapshotsApi(atoll.snapshots());
         var contexts = new ContextsApi(atoll.contexts(), atoll.codeExecution(), atoll.executions());
         var processes = new ProcessesApi(atoll.processes());
         var usage = new MetricsApi(atoll.usage());
@@ -62,7 +63,16 @@ public final class NativeApi {
                 .post("/v1/sandboxes/{sandbox_id}:pause", auth.guard(sandboxes::pause))
                 .post("/v1/sandboxes/{sandbox_id}:resume", auth.guard(sandboxes::resume))
                 .post("/v1/sandboxes/{sandbox_id}:extend", auth.guard(sandboxes::extend))
+                .post("/v1/sandboxes/{sandbox_id}:fork", auth.guard(sandboxes::fork))
+                .post("/v1/sandboxes/{sandbox_id}:rollback", auth.guard(sandboxes::rollback))
                 .get("/v1/sandboxes/{sandbox_id}/runs", auth.guard(sandboxes::runs))
+                .post("/v1/sandboxes/{sandbox_id}/snapshots", auth.guard(snapshots::create))
+                .get("/v1/snapshots", auth.guard(snapshots::list))
+                .post("/v1/snapshots/file", auth.guard(snapshots::importFile))
+                .get("/v1/snapshots/{snapshot_id}", auth.guard(snapshots::get))
+                .add("PATCH", "/v1/snapshots/{snapshot_id}", auth.guard(snapshots::update))
+                .delete("/v1/snapshots/{snapshot_id}", auth.guard(snapshots::delete))
+                .get("/v1/snapshots/{snapshot_id}/file", auth.guard(snapshots::exportFile))
                 .get("/v1/sandboxes/{sandbox_id}/contexts", auth.guard(contexts::list))
                 .post("/v1/sandboxes/{sandbox_id}/contexts", auth.guard(contexts::create))
                 .get("/v1/sandboxes/{sandbox_id}/contexts/{context_id}", auth.guard(contexts::get))

@@ -3,9 +3,12 @@ package atoll.api;
 import atoll.core.AtollException;
 import atoll.core.Caller;
 import atoll.core.SandboxId;
+import atoll.core.SnapshotId;
 import atoll.core.sandbox.CreateMain;
 import atoll.core.sandbox.CreateSandbox;
 import atoll.core.sandbox.Created;
+import atoll.core.sandbox.ForkSandbox;
+import atoll.core.sandbox.Forks;
 import atoll.core.sandbox.IfExists;
 import atoll.core.sandbox.Sandbox;
 import atoll.core.sandbox.SandboxQuery;
@@ -13,6 +16,7 @@ import atoll.core.sandbox.SandboxState;
 import atoll.core.sandbox.Sandboxes;
 import atoll.core.sandbox.Term;
 import atoll.core.sandbox.UpdateSandbox;
+import atoll.core.snapshot.Snapshots;
 import atoll.http.Exchange;
 import java.io.IOException;
 import java.util.EnumSet;
@@ -38,11 +42,16 @@ final class SandboxesApi {
             "snapshot");
     private static final Set<String> MAIN = names(StartProcessArguments.NAMES, "ends_sandbox");
     private static final Set<String> UPDATE = names(LifecycleArguments.NAMES, "labels", "limits", "name");
+    private static final Set<String> FORK = names(LifecycleArguments.NAMES, "count", "env", "labels", "name");
 
     private final Sandboxes sandboxes;
+    private final Forks forks;
+    private final Snapshots snapshots;
 
-    SandboxesApi(Sandboxes sandboxes) {
+    SandboxesApi(Sandboxes sandboxes, Forks forks, Snapshots snapshots) {
         this.sandboxes = sandboxes;
+        this.forks = forks;
+        this.snapshots = snapshots;
     }
 
     private static Set<String> names(List<String> some, String... more) {
@@ -123,6 +132,27 @@ final class SandboxesApi {
                 .orElseThrow(() -> AtollException.invalid(
                         "seconds is missing (expected: a number, or null for no end)", "Send seconds in the request."));
         answer(exchange, sandboxes.extend(caller, id(exchange), lifetime));
+    }
+
+    void fork(Exchange exchange, Caller caller) throws IOException, InterruptedException {
+        var fields = new Fields(exchange.readJsonIfAny(), FORK);
+        var request = new ForkSandbox(
+                fields.wholeNumber("count", 1, 1, ForkSandbox.MOST),
+                fields.texts("env"),
+                fields.texts("labels"),
+                fields.text("name"),
+                LifecycleArguments.of(fields),
+                Optional.ofNullable(exchange.header("Idempotency-Key")));
+        List<Wire.SandboxView> copies = forks.fork(caller, id(exchange), request).stream()
+                .map(Wire.SandboxView::of)
+                .toList();
+        exchange.json(201, new Wire.Items<>(copies, Optional.empty()));
+    }
+
+    void rollback(Exchange exchange, Caller caller) throws IOException, InterruptedException {
+        var fields = new Fields(exchange.readJson(), Set.of("snapshot_id"));
+        SnapshotId snapshot = Ids.snapshot("snapshot_id", fields.requiredText("snapshot_id"));
+        answer(exchange, snapshots.rollback(caller, id(exchange), snapshot));
     }
 
     void runs(Exchange exchange, Caller caller) throws IOException, InterruptedException {
