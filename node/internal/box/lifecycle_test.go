@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -106,7 +107,36 @@ func (r *rig) crash(stuck *box) {
 		}
 	}
 	old.snapshots.Close()
+	r.takePipes()
 	r.reopen()
+}
+
+// takePipes takes the ends of the sandboxes' pipes from an engine that is no more, also those that no box has as its link yet: left to it,
+// they would get what is meant for the next one.
+func (r *rig) takePipes() {
+	r.t.Helper()
+	nothing, err := os.Open(os.DevNull)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer nothing.Close()
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, entry := range entries {
+		target, err := os.Readlink("/proc/self/fd/" + entry.Name())
+		if err != nil || !strings.HasPrefix(target, r.dir+"/boxes/") {
+			continue
+		}
+		fd, err := strconv.Atoi(entry.Name())
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		if err := unix.Dup3(int(nothing.Fd()), fd, unix.O_CLOEXEC); err != nil {
+			r.t.Fatal(err)
+		}
+	}
 }
 
 // reopen has a new engine take over what is on disk.
@@ -378,18 +408,25 @@ func TestEngineKilledWhileItPausesFindsTheBoxRunningOrPaused(t *testing.T) {
 	}
 }
 
-func TestMachineStartedAgainFindsPausedBoxesPaused(t *testing.T) {
+func TestEngineStartedAgainKnowsWhatRunsInPausedBoxes(t *testing.T) {
 	s := newSubject(t)
 	s.mustPause()
-	b, err := s.find(s.box)
-	if err != nil {
-		t.Fatal(err)
-	}
 	s.crash(nil)
-	_ = b
 	s.await(s.box, paused)
+	id := s.held.Owner().ExecutionID
+	if !slices.ContainsFunc(s.Executions(s.box), func(r *enginev1.ExecutionRecord) bool { return r.GetExecutionId() == id && r.GetRunning() }) {
+		t.Fatalf("executions %v (expected: %s, which runs)", s.Executions(s.box), id)
+	}
+	log, err := s.Output(t.Context(), s.box, id)
+	if err != nil || log.Last() != 2 || log.Finished() != nil {
+		t.Fatalf("%v, %v", log, err)
+	}
+	_, err = s.Output(t.Context(), s.box, "exec-unknown")
+	wantKind(t, err, Paused)
 	s.mustResume()
 	s.wellAndRunning()
+	_, err = s.Output(t.Context(), s.box, "exec-unknown")
+	wantKind(t, err, NotFound)
 }
 
 func TestResumeThatFailsAnywhereLeavesTheBoxPaused(t *testing.T) {

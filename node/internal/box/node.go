@@ -85,7 +85,9 @@ type Node struct {
 	// epochMu guards the file of the epoch.
 	epochMu sync.Mutex
 	slots   chan struct{}
-	making  flights
+	// reviving is how many bytes of memory are being read from snapshots.
+	reviving atomic.Int64
+	making   flights
 
 	mu sync.Mutex
 	// All below is guarded by mu.
@@ -581,18 +583,18 @@ func (n *Node) roomForBox() error {
 		return fault(Exhausted, "the disk of %s is %d %% full (%d of %d MiB free): no new boxes from %d %% on (remedy: delete sandboxes, snapshots or images)",
 			n.config.DataDir, used*100/total, available/mebibyte, total/mebibyte, maxDiskPercent)
 	}
-	return n.roomInMemory(0)
+	return n.roomInMemory()
 }
 
-// roomInMemory refuses a box that takes so much from the start, where that would endanger those that are there.
-func (n *Node) roomInMemory(bytes uint64) error {
+// roomInMemory refuses what would take the memory that those boxes need which are there.
+func (n *Node) roomInMemory() error {
 	memory, err := hostMemory()
 	if err != nil {
 		return fault(Internal, "memory: %v", err)
 	}
 	// An idle box takes about 20 MiB. The reserve is for those that are there to grow.
 	reserve := max(memory.total/20, 256*mebibyte)
-	starting := uint64(n.starting()+1)*64*mebibyte + bytes
+	starting := uint64(n.starting()+1)*64*mebibyte + uint64(n.reviving.Load())
 	if memory.available < reserve+starting {
 		return fault(Exhausted, "the node has %d MiB of memory left (%d MiB are kept in reserve, %d MiB needed for the boxes being started): no new boxes",
 			memory.available/mebibyte, reserve/mebibyte, starting/mebibyte)
@@ -831,6 +833,10 @@ func (n *Node) await(ctx context.Context, boxID, id string) (*spool.Log, error) 
 	}
 	if log, ok := n.spool.Find(id); ok {
 		return ofBox(log, boxID)
+	}
+	if err == nil && b.snapshot.Load().GetState() == enginev1.BoxState_BOX_STATE_PAUSED {
+		// Only its agent could say.
+		return nil, fault(Paused, "%s is not known, and box %s is paused", clip(id), boxID)
 	}
 	return nil, fault(NotFound, "%s is not on this node", clip(id))
 }

@@ -119,6 +119,7 @@ func (p *pausing) run() error {
 	}
 	// What it has said and nobody has acknowledged is in the snapshot, with the agent.
 	b.dropLink(l)
+	b.putOnFile()
 	if err := b.node.driver.Checkpoint(ctx, c.id, c.dir, c.spec.Build, p.draft.Image()); err != nil {
 		return err
 	}
@@ -146,6 +147,15 @@ func (p *pausing) run() error {
 		b.hitLate("pause.freed")
 	})
 	return nil
+}
+
+// putOnFile has what runs known to an engine that is started while the box is paused, when there is no agent to ask.
+func (b *box) putOnFile() {
+	for _, log := range b.node.spool.Of(b.id) {
+		if err := log.Spill(); err != nil {
+			b.logger.Warn("output stays in memory", "error", err)
+		}
+	}
 }
 
 // hitLate is a fail point that comes too late for an error.

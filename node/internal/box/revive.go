@@ -66,6 +66,12 @@ func (b *box) revive(r revival) (c *container, l *link, err error) {
 		return nil, nil, err
 	}
 	defer release()
+	bytes := int64(r.use.Manifest.Bytes())
+	b.node.reviving.Add(bytes)
+	defer b.node.reviving.Add(-bytes)
+	if err := b.node.roomInMemory(); err != nil {
+		return nil, nil, err
+	}
 	if err := b.node.raiseEpochAbove(r.use.Manifest.Epoch); err != nil {
 		return nil, nil, err
 	}
@@ -165,8 +171,12 @@ func (b *box) claim(r revival) (*container, bool) {
 		err = errors.New("it is the box itself")
 	}
 	var c *container
+	if err == nil && p.snapshot.Load().GetState() != enginev1.BoxState_BOX_STATE_PREPARED {
+		err = errors.New("it is not a prepared one")
+	}
 	if err == nil {
-		err = p.do(b.life, func() error {
+		// Nothing may end the wait: what is given must be taken. A prepared box has nothing else to do.
+		err = p.do(context.Background(), func() error {
 			var err error
 			c, err = p.surrender(b, r.use.Manifest)
 			return err
@@ -255,9 +265,6 @@ func (b *box) resume(request *enginev1.ResumeBoxRequest) error {
 		return b.unlessEnded(b.explain(what, nil, err))
 	}
 	defer use.Close()
-	if err := b.node.roomInMemory(use.Manifest.Bytes()); err != nil {
-		return b.explain(what, nil, err)
-	}
 	undo, err := b.assume(request.GetAssignment())
 	if err != nil {
 		return err
@@ -334,9 +341,6 @@ func (b *box) rollback(request *enginev1.RollbackBoxRequest) error {
 	s := use.Manifest.Snapshot
 	if own := s.GetBoxId() == b.id || s.GetSandboxId() != "" && s.GetSandboxId() == b.record.box.GetSandboxId(); !own || use.Manifest.PausedBox != "" {
 		return fault(FailedPrecondition, "snapshot %s was not made of box %s", request.GetSnapshotId(), b.id)
-	}
-	if err := b.node.roomInMemory(use.Manifest.Bytes()); err != nil {
-		return b.explain(what, nil, err)
 	}
 	undo, err := b.assume(request.GetAssignment())
 	if err != nil {

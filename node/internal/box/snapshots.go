@@ -105,10 +105,6 @@ func (n *Node) restoreOrFind(ctx context.Context, request *enginev1.RestoreBoxRe
 	if err != nil {
 		return nil, err
 	}
-	if err := n.roomInMemory(use.Manifest.Bytes()); err != nil {
-		use.Close()
-		return nil, err
-	}
 	b, err := n.restored(request, source, use)
 	if err != nil {
 		use.Close()
