@@ -69,7 +69,7 @@ type Driver interface {
 	Launch(ctx context.Context, id, dir, build string) error
 	// Restore brings the memory snapshot in the folder image to life in what was prepared, and it runs at once, whether
 	// its source ran or was paused. Source and copy may differ in all of the Spec but DiskBytes, ShmBytes, MaxOpenFiles and the contents of
-	// the images, which the snapshot brings along; the environment stays the source's. On error the prepared sandbox is of no more use, and the snapshot as it was.
+	// the images, which the snapshot brings along; the environment, and the number of CPUs that programs see, stay the source's. On error the prepared sandbox is of no more use, and the snapshot as it was.
 	Restore(ctx context.Context, id, dir, build, image string) error
 	// Pause stops everything in a running sandbox. Pausing a paused one is an error.
 	Pause(ctx context.Context, id, dir, build string) error

@@ -427,6 +427,27 @@ func snapshots(t *testing.T, subject func(t *testing.T) Subject) {
 			}
 		}
 	})
+	t.Run("OperationOnASandboxThatIsGoneFailsAndLeavesNothing", func(t *testing.T) {
+		s := subject(t)
+		b := s.start(t, firstID)
+		b.dial(t, 1)
+		b.remove(t, s)
+		image := filepath.Join(t.TempDir(), "image")
+		for name, operation := range map[string]func() error{
+			"launch":     func() error { return s.Driver.Launch(t.Context(), firstID, b.spec.Dir, "") },
+			"restore":    func() error { return s.Driver.Restore(t.Context(), firstID, b.spec.Dir, "", t.TempDir()) },
+			"pause":      func() error { return s.Driver.Pause(t.Context(), firstID, b.spec.Dir, "") },
+			"resume":     func() error { return s.Driver.Resume(t.Context(), firstID, b.spec.Dir, "") },
+			"checkpoint": func() error { return s.Driver.Checkpoint(t.Context(), firstID, b.spec.Dir, "", image) },
+		} {
+			if err := operation(); err == nil {
+				t.Errorf("%s of a sandbox that is gone worked", name)
+			}
+		}
+		if ids, err := s.Driver.List(); err != nil || len(ids) != 0 {
+			t.Errorf("%v, %v (expected: none)", ids, err)
+		}
+	})
 	t.Run("UnknownBuildIsRefused", func(t *testing.T) {
 		s := subject(t)
 		if versions := s.Driver.Versions(); len(versions) == 0 || versions[0] != s.Driver.Version() || slices.Contains(versions, "atoll-unknown") {
@@ -559,4 +580,41 @@ func HelperCrash(t *testing.T, s Subject, stop, kill func()) {
 	m := second.dial(t, 2).attach()
 	m.write("copy\n")
 	m.expect(said + "copy\n")
+}
+
+// FullDisk is the contract's part about snapshots into a folder on a file system that is too small for them.
+func FullDisk(t *testing.T, s Subject, small string) {
+	b := s.start(t, firstID)
+	l := b.dial(t, 1).startCat()
+	said := ""
+	lives := func(text string) {
+		t.Helper()
+		l.write(text)
+		said += text
+		l.expect(said)
+	}
+	lives("before\n")
+	l.writeFile("/tmp/large", strings.Repeat("x", 1<<20))
+	operations := map[string]func(ctx context.Context, id, dir, build, image string) error{"memory": s.Driver.Checkpoint, "files": s.Driver.CheckpointFiles}
+	for name, operation := range operations {
+		fails := func(how string) {
+			t.Helper()
+			image := filepath.Join(small, "image")
+			if err := operation(t.Context(), firstID, b.spec.Dir, "", image); err == nil {
+				t.Fatalf("%s, %s: a snapshot fits where it can't", name, how)
+			}
+			if err := os.RemoveAll(image); err != nil {
+				t.Fatal(err)
+			}
+		}
+		fails("running")
+		lives(name + "\n")
+		b.check(t, s.Driver.Pause(t.Context(), firstID, b.spec.Dir, ""))
+		fails("paused")
+		// Still paused: else this would be refused.
+		b.check(t, s.Driver.Resume(t.Context(), firstID, b.spec.Dir, ""))
+		lives(name + " resumed\n")
+		b.check(t, operation(t.Context(), firstID, b.spec.Dir, "", filepath.Join(t.TempDir(), "image")))
+		lives(name + " saved\n")
+	}
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -17,6 +18,7 @@ import (
 	"atoll/node/internal/driver/gvisor"
 	"atoll/node/internal/engine/enginetest"
 	"atoll/node/internal/net"
+	"atoll/node/internal/patience"
 	"atoll/node/internal/reap"
 )
 
@@ -107,6 +109,57 @@ func TestWorkerThatCrashesFailsWhatItDidAndNoSandbox(t *testing.T) {
 	if pids := workers(t); len(pids) > 0 {
 		t.Errorf("workers left: %v", pids)
 	}
+}
+
+func TestSnapshotThatDoesNotFitOnTheDiskEndsNoSandbox(t *testing.T) {
+	small := t.TempDir()
+	if err := unix.Mount("tmpfs", small, "tmpfs", 0, "size=64k"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(small, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	drivertest.FullDisk(t, subject(t, enginetest.Files(t).Runsc, ""), small)
+}
+
+func TestWorkerOfAnOlderBuildEndsWhenItHasNothingToDo(t *testing.T) {
+	gvisor.SetWorkerIdle(t, 10*time.Millisecond)
+	files := enginetest.Files(t)
+	data := t.TempDir()
+	older := keep(t, data, files.Runsc)
+	s := subject(t, otherBuild(t, files.Runsc), gvisor.RuntimesDir(data))
+	gone := func() {
+		t.Helper()
+		for deadline := time.Now().Add(patience.Of(20 * time.Second)); len(workers(t)) > 0; {
+			if time.Now().After(deadline) {
+				t.Fatal("a worker that has nothing to do is still there")
+			}
+			<-time.After(5 * time.Millisecond)
+		}
+	}
+	for range 5 {
+		// That there is no such sandbox is the worker's to find out.
+		if err := s.Driver.Pause(t.Context(), "box-missing00000000000000000", "", older); err == nil || !strings.Contains(err.Error(), "loading container") {
+			t.Fatalf("%v (expected: no such container)", err)
+		}
+		gone()
+	}
+	// While it comes and goes, it never fails.
+	var group sync.WaitGroup
+	for range 4 {
+		group.Go(func() {
+			for range 50 {
+				if err := s.Driver.Pause(t.Context(), "box-missing00000000000000000", "", older); err == nil || !strings.Contains(err.Error(), "loading container") {
+					t.Errorf("%v (expected: no such container)", err)
+				}
+				<-time.After(10 * time.Millisecond)
+			}
+		})
+	}
+	group.Wait()
+	gone()
 }
 
 // TestBuildWithoutAWorkerIsExecuted has the whole contract kept by executing runsc, as builds from before the worker are driven.

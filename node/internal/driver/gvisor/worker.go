@@ -24,11 +24,12 @@ import (
 const (
 	workerName     = "WORKER"
 	workerProtocol = "1"
-	// A worker of a build that is not the current one ends when it had nothing to do for so long.
-	workerIdle = time.Minute
 	// maxReply bounds a reply, which holds an error's text at most.
 	maxReply = 1 << 20
 )
+
+// workerIdle is how long a worker of a build that is not the current one has nothing to do until it ends.
+var workerIdle = time.Minute
 
 // operation is a worker's request.
 type operation struct {
@@ -95,10 +96,19 @@ func (d *Driver) operate(ctx context.Context, o operation, build string) error {
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("runsc %s: %w", o.Operation, err)
+			return errors.Join(fmt.Errorf("runsc %s: %w", o.Operation, err), d.forgetUnknown(o.Container))
 		}
 		return nil
 	}
+}
+
+// forgetUnknown removes the lock that asking for a sandbox leaves that is not, or not any more, there.
+func (d *Driver) forgetUnknown(id string) error {
+	_, err := os.Stat(filepath.Join(d.root, id+"_sandbox:"+id+".state"))
+	if errors.Is(err, os.ErrNotExist) {
+		return d.removeState(id)
+	}
+	return nil
 }
 
 // worker returns the build's, started if there is none.
