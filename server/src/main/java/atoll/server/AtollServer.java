@@ -2,6 +2,8 @@ package atoll.server;
 
 import atoll.api.NativeApi;
 import atoll.api.PrometheusMetrics;
+import atoll.compat.e2b.E2bApi;
+import atoll.compat.e2b.E2bSettings;
 import atoll.core.AtollCore;
 import atoll.core.ServerStatus;
 import atoll.core.Settings;
@@ -100,6 +102,8 @@ final class AtollServer implements AutoCloseable {
 
         RouteTable.Builder routes = RouteTable.builder();
         NativeApi.addTo(routes, core, metrics, Version.TEXT, options.allowedOrigins());
+        int bound = channel.socket().getLocalPort();
+        E2bApi.addTo(routes, core, new E2bSettings(options.domain().orElse("localhost:" + bound)));
         Optional<AccessLog> accessLog = accessLog();
         accessLog.ifPresent(log -> closings.push(log::close));
         var httpServer = new HttpServer(http, routes.build(), NativeApi.errors(), metrics, accessLog);

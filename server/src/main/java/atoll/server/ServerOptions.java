@@ -21,6 +21,7 @@ import java.util.TreeMap;
  *
  * @param engineSocket where the engine listens
  * @param accessLog a file, or {@code -} for the log
+ * @param domain below which sandboxes' ports have host names
  * @param allowedOrigins web pages' origins that may call {@code /mcp}, besides those of this machine
  */
 record ServerOptions(
@@ -31,10 +32,11 @@ record ServerOptions(
         Optional<String> accessLog,
         List<String> allowedOrigins,
         long maxBodyBytes,
+        Optional<String> domain,
         Map<String, String> settings) {
 
-    private static final List<String> NAMES =
-            List.of("host", "port", "data", "engine-socket", "access-log", "allowed-origins", "max-body-bytes");
+    private static final List<String> NAMES = List.of(
+            "host", "port", "data", "engine-socket", "access-log", "allowed-origins", "max-body-bytes", "domain");
 
     private static final String OPTIONS = """
             usage: atoll-server --data DIR [options]
@@ -46,6 +48,7 @@ record ServerOptions(
               --access-log FILE      one line per request; - for the log (default none)
               --allowed-origins LIST origins of web pages that may call /mcp, with commas between
               --max-body-bytes N     of one request (default 41943040)
+              --domain NAME          sandboxes' ports are served at PORT-ID.NAME (default localhost:PORT OF THE SERVER)
               --config FILE          more options, as lines name=value
               --SETTING VALUE        a setting of sandboxes and pools, such as --pool.depth 4
 
@@ -101,6 +104,7 @@ record ServerOptions(
                         .filter(origin -> !origin.isEmpty())
                         .toList(),
                 number(values, "max-body-bytes", 40L << 20, 1L << 30),
+                Optional.ofNullable(values.get("domain")).map(String::strip).filter(name -> !name.isEmpty()),
                 Map.copyOf(settings));
     }
 

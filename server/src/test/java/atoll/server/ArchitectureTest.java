@@ -1,5 +1,7 @@
 package atoll.server;
 
+import static com.tngtech.archunit.base.DescribedPredicate.alwaysTrue;
+import static com.tngtech.archunit.core.domain.JavaClass.Predicates.resideInAPackage;
 import static com.tngtech.archunit.lang.syntax.ArchRuleDefinition.noClasses;
 import static com.tngtech.archunit.library.dependencies.SlicesRuleDefinition.slices;
 
@@ -34,6 +36,32 @@ class ArchitectureTest {
                 .should()
                 .dependOnClassesThat()
                 .resideInAnyPackage("atoll.core.store..", "atoll.core.pool..")
+                .check(CLASSES);
+    }
+
+    /** So a new adapter is a folder of its own: core is all that it can lean on. */
+    @Test
+    void adapters_see_core_and_never_each_other() {
+        noClasses()
+                .that()
+                .resideInAPackage("atoll.compat..")
+                .should()
+                .dependOnClassesThat()
+                .resideInAnyPackage(
+                        "atoll.core.store..",
+                        "atoll.core.pool..",
+                        "atoll.api..",
+                        "atoll.store..",
+                        "atoll.node..",
+                        "atoll.server..",
+                        "org.eclipse.jetty..",
+                        "io.grpc..")
+                .check(CLASSES);
+        slices().matching("atoll.compat.(*)..")
+                .namingSlices("$1")
+                .should()
+                .notDependOnEachOther()
+                .ignoreDependency(alwaysTrue(), resideInAPackage("atoll.compat.shared.."))
                 .check(CLASSES);
     }
 

@@ -1,0 +1,119 @@
+package atoll.compat.e2b;
+
+import atoll.core.Atoll;
+import atoll.core.Caller;
+import atoll.http.Exchange;
+import atoll.http.RouteHandler;
+import atoll.http.RouteTable;
+import java.io.IOException;
+import org.jspecify.annotations.Nullable;
+import tools.jackson.databind.node.JsonNodeFactory;
+import tools.jackson.databind.node.ObjectNode;
+
+/** The routes of this protocol. Its SDKs are pointed here by {@code E2B_API_URL} and {@code E2B_SANDBOX_URL}, both {@code <server>/compat/e2b}. */
+public final class E2bApi {
+    /** Where the SDKs' base addresses point to. */
+    public static final String PREFIX = "/compat/e2b";
+
+    /** The SDKs decide by it what the agent can do; this adapter has all that this version has. */
+    static final String ENVD_VERSION = "0.6.13";
+
+    static final String NOT_YET = "is not supported by this server yet";
+
+    private interface CallerHandler {
+        void handle(Exchange exchange, Caller caller) throws IOException, InterruptedException;
+    }
+
+    private final Atoll atoll;
+
+    private E2bApi(Atoll atoll) {
+        this.atoll = atoll;
+    }
+
+    /** Adds them; requests for a sandbox, told by headers or host, come before all other routes. */
+    public static void addTo(RouteTable.Builder routes, Atoll atoll, E2bSettings settings) {
+        new E2bApi(atoll).add(routes, settings);
+    }
+
+    private void add(RouteTable.Builder routes, E2bSettings settings) {
+        var plane = new SandboxPlane(atoll);
+        var templates = new E2bTemplates(atoll.templates());
+        var control = new ControlPlane(atoll, templates, settings);
+        var snapshots = new SnapshotsApi(atoll);
+        routes.select("e2b sandbox", SandboxPlane::isFor, ApiErrors.answering(plane::serve));
+        // The SDKs leave every prefix out of signed addresses.
+        RouteHandler signed = ApiErrors.answering(plane::signedFile);
+        routes.get("/files", signed).post("/files", signed);
+        routes.get(PREFIX + "/files", signed).post(PREFIX + "/files", signed);
+
+        routes.get(PREFIX + "/health", exchange -> exchange.empty(204));
+        String sandboxes = PREFIX + "/sandboxes";
+        String one = sandboxes + "/{sandbox_id}";
+        routes.post(PREFIX + "/v2/sandboxes", guarded(control::create))
+                .post(sandboxes, guarded(control::create))
+                .get(PREFIX + "/v2/sandboxes", guarded(control::list))
+                .get(sandboxes, guarded(control::listRunning))
+                .post(PREFIX + "/v2/sandboxes/{sandbox_id}/connect", guarded(control::connect))
+                .post(one + "/connect", guarded(control::connect))
+                .post(one + "/resume", guarded(control::resume))
+                .get(one, guarded(control::get))
+                .delete(one, guarded(control::kill))
+                .post(one + "/timeout", guarded(control::timeout))
+                .post(one + "/pause", guarded(control::pause))
+                .post(one + "/fork", guarded(control::fork))
+                .get(one + "/metrics", guarded(control::metrics))
+                .post(one + "/snapshots", guarded(snapshots::create))
+                .get(PREFIX + "/snapshots", guarded(snapshots::list))
+                .delete(PREFIX + "/templates/{template}", guarded(snapshots::delete));
+        notYet(routes, "PUT", "/sandboxes/{sandbox_id}/network", "Changing the network of a sandbox");
+        notYet(routes, "POST", "/v3/templates", "Building templates");
+        notYet(routes, "POST", "/v2/templates/{template}/builds/{build}", "Building templates");
+        notYet(routes, "GET", "/templates/{template}/builds/{build}/status", "Building templates");
+        notYet(routes, "GET", "/templates/{template}/files/{hash}", "Building templates");
+        notYet(routes, "POST", "/templates/tags", "Tagging templates");
+        notYet(routes, "POST", "/volumes", "Volumes");
+        notYet(routes, "GET", "/volumes", "Volumes");
+        notYet(routes, "POST", "/secrets", "Secrets");
+        notYet(routes, "GET", "/secrets", "Secrets");
+        routes.get(PREFIX + "/templates/aliases/{template}", guarded((exchange, caller) -> {
+            E2bTemplates.Source found = templates.find(caller, exchange.path("template"));
+            ObjectNode alias = JsonNodeFactory.instance.objectNode();
+            exchange.json(
+                    200,
+                    alias.put(
+                                    "templateID",
+                                    found.template()
+                                            .orElseGet(() -> found.snapshot()
+                                                    .orElseThrow()
+                                                    .toString()))
+                            .put("public", false));
+        }));
+    }
+
+    private void notYet(RouteTable.Builder routes, String method, String path, String what) {
+        routes.add(
+                method,
+                PREFIX + path,
+                guarded((exchange, caller) -> ApiErrors.answer(exchange, 501, what + " " + NOT_YET)));
+    }
+
+    private RouteHandler guarded(CallerHandler handler) {
+        return ApiErrors.answering(
+                exchange -> handler.handle(exchange, atoll.keys().authenticate(key(exchange))));
+    }
+
+    /** The SDKs' own header; older tools send a bearer. */
+    private static String key(Exchange exchange) {
+        @Nullable String key = exchange.header("X-API-KEY");
+        if (key == null) {
+            String bearer = exchange.header("Authorization");
+            key = bearer != null && bearer.regionMatches(true, 0, "Bearer ", 0, 7) ? bearer.substring(7) : "";
+        }
+        return key.strip();
+    }
+
+    /** The path below a sandbox's base address, which may be this prefix or the root. */
+    static String unprefixed(String path) {
+        return path.equals(PREFIX) || path.startsWith(PREFIX + "/") ? path.substring(PREFIX.length()) : path;
+    }
+}

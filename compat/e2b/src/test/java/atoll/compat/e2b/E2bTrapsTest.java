@@ -1,0 +1,354 @@
+package atoll.compat.e2b;
+
+import static atoll.compat.e2b.E2bFixture.NOTHING;
+import static atoll.compat.e2b.E2bFixture.base64;
+import static atoll.compat.e2b.E2bFixture.utf8;
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+
+import atoll.core.testing.CoreFixture;
+import java.io.IOException;
+import java.net.URLEncoder;
+import java.nio.charset.StandardCharsets;
+import java.security.MessageDigest;
+import java.time.Duration;
+import java.time.Instant;
+import java.util.ArrayList;
+import java.util.Base64;
+import java.util.List;
+import java.util.Map;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+import tools.jackson.databind.JsonNode;
+
+/** What breaks these SDKs where a server is only nearly right. */
+class E2bTrapsTest {
+    private E2bFixture e2b;
+
+    @BeforeEach
+    void start() throws IOException {
+        e2b = new E2bFixture();
+    }
+
+    @AfterEach
+    void stop() {
+        e2b.close();
+    }
+
+    private static List<String> events(E2bFixture.Answer answer) {
+        var names = new ArrayList<String>();
+        for (JsonNode message : answer.messages()) {
+            names.add(
+                    message.has("event")
+                            ? message.get("event").propertyNames().iterator().next()
+                            : message.toString());
+        }
+        return names;
+    }
+
+    @Test
+    void a_created_sandbox_has_every_key_that_an_sdk_reads() throws Exception {
+        E2bFixture.Box made = e2b.create(",\"metadata\":{\"k\":\"v\"},\"timeout\":60");
+        assertThat(made.view.propertyNames())
+                .contains(
+                        "templateID",
+                        "sandboxID",
+                        "clientID",
+                        "envdVersion",
+                        "envdAccessToken",
+                        "trafficAccessToken",
+                        "domain");
+        assertThat(made.id).matches("[0-9a-z]{26}");
+        assertThat(made.view.get("domain").stringValue()).isEqualTo(E2bFixture.DOMAIN);
+        // Below 0.1.0 the SDKs kill what they have made; each feature has its own least version.
+        assertThat(made.view.get("envdVersion").stringValue()).isEqualTo("0.6.13");
+        JsonNode detail = e2b.api("GET", "/sandboxes/" + made.id, "").json();
+        assertThat(detail.propertyNames())
+                .contains(
+                        "templateID",
+                        "sandboxID",
+                        "clientID",
+                        "startedAt",
+                        "endAt",
+                        "cpuCount",
+                        "memoryMB",
+                        "diskSizeMB",
+                        "state",
+                        "envdVersion",
+                        "metadata",
+                        "lifecycle",
+                        "envdAccessToken");
+        assertThat(detail.get("metadata")).hasToString("{\"k\":\"v\"}");
+        Instant started = Instant.parse(detail.get("startedAt").stringValue());
+        assertThat(Instant.parse(detail.get("endAt").stringValue())).isEqualTo(started.plusSeconds(60));
+    }
+
+    @Test
+    void errors_of_the_api_have_their_status_as_a_number_and_those_of_rpcs_a_name() throws Exception {
+        for (String path : new String[] {"/sandboxes/i0123456789abcdef012", "/sandboxes/" + "0".repeat(26)}) {
+            E2bFixture.Answer missing = e2b.api("GET", path, "");
+            assertThat(missing.status()).isEqualTo(404);
+            assertThat(missing.json().get("code").intValue()).isEqualTo(404);
+        }
+        E2bFixture.Answer refused = e2b.send("GET", "/v2/sandboxes", Map.of("X-API-KEY", "wrong"), NOTHING);
+        assertThat(refused.status()).isEqualTo(401);
+        assertThat(refused.json().get("code").intValue()).isEqualTo(401);
+        E2bFixture.Answer rpc = e2b.create("").rpc("filesystem.Filesystem/Stat", "{\"path\":\"/none\"}");
+        assertThat(rpc.status()).isEqualTo(404);
+        assertThat(rpc.json().get("code").stringValue()).isEqualTo("not_found");
+    }
+
+    @Test
+    void an_idempotency_key_makes_one_sandbox_and_without_one_nothing_may_be_repeated() throws Exception {
+        Map<String, String> keyed = Map.of("X-API-KEY", CoreFixture.KEY, "Idempotency-Key", "a-key");
+        byte[] body = utf8("{\"templateID\":\"base\"}");
+        String first = e2b.send("POST", "/v2/sandboxes", keyed, body)
+                .json()
+                .get("sandboxID")
+                .stringValue();
+        E2bFixture.Answer again = e2b.send("POST", "/v2/sandboxes", keyed, body);
+        assertThat(again.json().get("sandboxID").stringValue()).isEqualTo(first);
+        e2b.core.core().close();
+        E2bFixture.Answer failed = e2b.api("POST", "/v2/sandboxes", "{\"templateID\":\"base\"}");
+        assertThat(failed.status()).as(failed.text()).isEqualTo(503);
+        assertThat(failed.header("Should-Retry")).isEqualTo("false");
+    }
+
+    @Test
+    void the_first_message_of_a_process_is_its_start_and_the_last_its_end() throws Exception {
+        E2bFixture.Answer answer = e2b.create("").run("print out\nerr bad\nexit 3");
+        assertThat(answer.status()).isEqualTo(200);
+        assertThat(answer.header("Content-Type")).isEqualTo("application/connect+json");
+        assertThat(events(answer)).containsExactly("start", "data", "data", "end", "{}");
+        List<JsonNode> messages = answer.messages();
+        assertThat(messages.getFirst().at("/event/start/pid").intValue()).isPositive();
+        assertThat(messages.get(1).at("/event/data/stdout").stringValue()).isEqualTo(base64("out\n"));
+        assertThat(messages.get(2).at("/event/data/stderr").stringValue()).isEqualTo(base64("bad\n"));
+        assertThat(messages.get(3).at("/event/end"))
+                .hasToString(
+                        "{\"exitCode\":3,\"exited\":true,\"status\":\"exit status 3\",\"error\":\"exit status 3\"}");
+    }
+
+    @Test
+    void a_stream_that_fails_says_so_in_its_last_message_with_status_200() throws Exception {
+        E2bFixture.Box box = e2b.create("");
+        E2bFixture.Answer answer = box.stream("process.Process/Start", "{\"process\":{\"cmd\":\"missing\"}}");
+        assertThat(answer.status()).isEqualTo(200);
+        assertThat(answer.messages().getLast().at("/error/code").stringValue()).isEqualTo("not_found");
+        Map<String, String> headers = box.envd();
+        headers.put("Authorization", "Basic " + base64("nobody-knows:"));
+        E2bFixture.Answer unknown = e2b.send(
+                "POST",
+                "/process.Process/Start",
+                headers,
+                E2bFixture.framed("{\"process\":{\"cmd\":\"bash\",\"args\":[\"-c\",\"print 1\"]}}"));
+        assertThat(unknown.messages().getLast().at("/error/code").stringValue())
+                .isIn("unauthenticated", "invalid_argument");
+    }
+
+    @Test
+    void a_signal_that_killed_is_no_exit() throws Exception {
+        List<JsonNode> messages = e2b.create("").run("die 9").messages();
+        JsonNode end = messages.get(messages.size() - 2).at("/event/end");
+        assertThat(end.get("exitCode").intValue()).isEqualTo(-1);
+        assertThat(end.get("exited").booleanValue()).isFalse();
+        assertThat(end.get("status").stringValue()).isEqualTo("signal: kill");
+    }
+
+    @Test
+    void the_agent_wants_its_token_and_that_of_no_other_sandbox() throws Exception {
+        E2bFixture.Box mine = e2b.create("");
+        E2bFixture.Box other = e2b.create("");
+        assertThat(mine.rpc("process.Process/List", "{}").status()).isEqualTo(200);
+        for (String token : new String[] {"", "nope", other.token}) {
+            Map<String, String> headers = mine.envd();
+            headers.put("X-Access-Token", token);
+            E2bFixture.Answer refused = e2b.send("POST", "/process.Process/List", headers, utf8("{}"));
+            assertThat(refused.status()).isEqualTo(401);
+            assertThat(refused.json().get("code").stringValue()).isEqualTo("unauthenticated");
+        }
+        Map<String, String> none = mine.envd();
+        none.remove("X-Access-Token");
+        assertThat(e2b.send("GET", "/health", none, NOTHING).status()).isEqualTo(204);
+        assertThat(e2b.send("GET", "/files?path=/etc/hosts", none, NOTHING).status())
+                .isEqualTo(401);
+    }
+
+    @Test
+    void contexts_are_open_without_a_token_and_running_code_is_not() throws Exception {
+        E2bFixture.Box box = e2b.create("");
+        Map<String, String> none = box.headers(49_999);
+        none.remove("X-Access-Token");
+        assertThat(e2b.send("GET", "/contexts", none, NOTHING).status()).isEqualTo(200);
+        assertThat(e2b.send("POST", "/contexts", none, utf8("{}")).status()).isEqualTo(200);
+        byte[] code = utf8("{\"code\":\"print 1\"}");
+        assertThat(e2b.send("POST", "/execute", none, code).status()).isEqualTo(401);
+        assertThat(e2b.send("POST", "/execute", box.headers(49_999), code).status())
+                .isEqualTo(200);
+    }
+
+    @Test
+    void what_was_not_found_is_a_bad_gateway_that_says_so() throws Exception {
+        Map<String, String> ghost = Map.of("E2b-Sandbox-Id", "i0123456789abcdef012", "E2b-Sandbox-Port", "49983");
+        E2bFixture.Answer answer = e2b.send("GET", "/", ghost, NOTHING);
+        assertThat(answer.status()).isEqualTo(502);
+        assertThat(answer.json().get("message").stringValue()).contains("was not found");
+        E2bFixture.Box killed = e2b.create("");
+        assertThat(e2b.api("DELETE", "/sandboxes/" + killed.id, "").status()).isEqualTo(204);
+        assertThat(e2b.api("DELETE", "/sandboxes/" + killed.id, "").status()).isEqualTo(404);
+        assertThat(killed.get("/health").status()).isEqualTo(502);
+        assertThat(killed.run("print late").status()).isEqualTo(502);
+    }
+
+    @Test
+    void code_answers_by_lines_and_errors_as_plain_text() throws Exception {
+        E2bFixture.Box box = e2b.create("");
+        List<JsonNode> lines = box.code(
+                        "{\"code\":\"print é\\nshow 'v'\",\"context_id\":null,\"language\":null,\"env_vars\":null}")
+                .lines();
+        assertThat(lines.stream().map(line -> line.get("type").stringValue()))
+                .containsExactly("number_of_executions", "stdout", "result", "end_of_execution");
+        assertThat(lines.get(1).get("text").stringValue()).isEqualTo("é\n");
+        assertThat(Instant.parse(lines.get(1).get("timestamp").stringValue())).isNotNull();
+        assertThat(lines.get(2).get("text").stringValue()).isEqualTo("v");
+        assertThat(lines.get(2).get("is_main_result").booleanValue()).isTrue();
+        List<JsonNode> failed =
+                box.code("{\"code\":\"raise TypeError bad thing\"}").lines();
+        assertThat(failed.get(1).get("name").stringValue()).isEqualTo("TypeError");
+        assertThat(failed.get(1).get("value").stringValue()).isEqualTo("bad thing");
+        assertThat(failed.getFirst().get("execution_count").intValue())
+                .isEqualTo(lines.getFirst().get("execution_count").intValue() + 1);
+        E2bFixture.Answer unknown = box.code("{\"code\":\"1\",\"context_id\":\"none\"}");
+        assertThat(unknown.status()).isEqualTo(404);
+        assertThat(unknown.header("Content-Type")).startsWith("text/plain");
+        assertThat(box.code("{\"code\":\"1\",\"language\":\"cobol\"}").status()).isEqualTo(500);
+        assertThat(box.code("{\"code\":\"1\",\"language\":\"bash\",\"context_id\":\"x\"}")
+                        .status())
+                .isEqualTo(400);
+    }
+
+    @Test
+    void a_code_answer_is_cut_when_its_sandbox_dies() throws Exception {
+        E2bFixture.Box box = e2b.create("");
+        assertThatThrownBy(() -> box.code("{\"code\":\"print 1\\ndie\"}")).isInstanceOf(IOException.class);
+    }
+
+    @Test
+    void metadata_is_found_through_both_of_its_encodings() throws Exception {
+        E2bFixture.Box odd = e2b.create(",\"metadata\":{\"odd key\":\"a b&c=d/é%\"}");
+        E2bFixture.Box other = e2b.create(",\"metadata\":{\"odd key\":\"x\"}");
+        assertThat(other.id).isNotEqualTo(odd.id);
+        String pair = encoded(encoded("odd key")) + "=" + encoded(encoded("a b&c=d/é%"));
+        E2bFixture.Answer found = e2b.api("GET", "/v2/sandboxes?metadata=" + encoded(pair), "");
+        assertThat(found.json()).hasSize(1);
+        assertThat(found.json().get(0).get("sandboxID").stringValue()).isEqualTo(odd.id);
+    }
+
+    private static String encoded(String text) {
+        return URLEncoder.encode(text, StandardCharsets.UTF_8);
+    }
+
+    @Test
+    void lists_go_page_by_page_in_both_orders() throws Exception {
+        var ids = new ArrayList<String>();
+        for (int i = 0; i < 5; i++) {
+            e2b.core.clock.advance(Duration.ofSeconds(1));
+            ids.add(e2b.create(",\"metadata\":{\"page\":\"me\"}").id);
+        }
+        for (String order : new String[] {"asc", "desc"}) {
+            var seen = new ArrayList<String>();
+            String token = "";
+            do {
+                E2bFixture.Answer page = e2b.api(
+                        "GET", "/v2/sandboxes?metadata=page%3Dme&limit=2&order=" + order + "&nextToken=" + token, "");
+                page.json().forEach(one -> seen.add(one.get("sandboxID").stringValue()));
+                token = page.header("x-next-token");
+            } while (!token.isEmpty());
+            assertThat(seen).isEqualTo(order.equals("asc") ? ids : ids.reversed());
+        }
+    }
+
+    @Test
+    void signed_addresses_open_one_file_for_one_operation_until_they_expire() throws Exception {
+        E2bFixture.Box box = e2b.create("");
+        assertThat(upload(box, "/files?path=/home/user/f", "content").status()).isEqualTo(200);
+        String good = signature("/home/user/f", "read", box.token, "");
+        assertThat(e2b.send("GET", "/files?path=/home/user/f&signature=" + good, Map.of(), NOTHING)
+                        .text())
+                .isEqualTo("content");
+        assertThat(e2b.send("GET", "/files?path=/home/user/g&signature=" + good, Map.of(), NOTHING)
+                        .status())
+                .isEqualTo(401);
+        assertThat(e2b.send("POST", "/files?path=/home/user/f&signature=" + good, Map.of(), utf8("x"))
+                        .status())
+                .isEqualTo(401);
+        for (long left : new long[] {60, -1}) {
+            String expiry = Long.toString(Instant.now().getEpochSecond() + left);
+            String signed = signature("/home/user/f", "read", box.token, ":" + expiry);
+            String path = "/files?path=/home/user/f&signature_expiration=" + expiry + "&signature=" + signed;
+            assertThat(e2b.send("GET", path, Map.of(), NOTHING).status()).isEqualTo(left > 0 ? 200 : 401);
+        }
+    }
+
+    private static String signature(String path, String operation, String token, String expiry) throws Exception {
+        byte[] hash = MessageDigest.getInstance("SHA-256").digest(utf8(path + ":" + operation + "::" + token + expiry));
+        return "v1_" + encoded(Base64.getEncoder().withoutPadding().encodeToString(hash));
+    }
+
+    private E2bFixture.Answer upload(E2bFixture.Box box, String path, String content) throws Exception {
+        Map<String, String> headers = box.envd();
+        headers.put("Content-Type", "application/octet-stream");
+        return e2b.send("POST", path, headers, utf8(content));
+    }
+
+    @Test
+    void a_form_may_hold_several_files_whose_names_are_their_paths() throws Exception {
+        E2bFixture.Box box = e2b.create("");
+        Map<String, String> headers = box.envd();
+        headers.put("Content-Type", "multipart/form-data; boundary=b");
+        String form = String.join(
+                "\r\n",
+                "--b",
+                "Content-Disposition: form-data; name=\"file\"; filename=\"/home/user/d/1\"",
+                "",
+                "one",
+                "--b",
+                "Content-Disposition: form-data; name=\"file\"; filename=\"d/2\"",
+                "",
+                "",
+                "--b--",
+                "");
+        E2bFixture.Answer written = e2b.send("POST", "/files", headers, utf8(form));
+        assertThat(written.status()).as(written.text()).isEqualTo(200);
+        assertThat(written.json()).hasSize(2);
+        assertThat(written.json().get(1).get("path").stringValue()).isEqualTo("/home/user/d/2");
+        E2bFixture.Answer empty = box.get("/files?path=d/2");
+        assertThat(empty.status()).isEqualTo(200);
+        assertThat(empty.header("Content-Length")).isEqualTo("0");
+        assertThat(box.get("/files?path=~/d/1").text()).isEqualTo("one");
+    }
+
+    @Test
+    void what_is_not_built_yet_answers_in_the_protocols_own_form() throws Exception {
+        for (String[] call : new String[][] {{"POST", "/v3/templates"}, {"POST", "/volumes"}, {"GET", "/secrets"}}) {
+            E2bFixture.Answer answer = e2b.api(call[0], call[1], "{}");
+            assertThat(answer.status()).isEqualTo(501);
+            assertThat(answer.json().get("code").intValue()).isEqualTo(501);
+            assertThat(answer.json().get("message").stringValue()).contains("not supported by this server yet");
+        }
+        String lists = "{\"templateID\":\"base\",\"network\":{\"allowOut\":[\"1.1.1.1\"]}}";
+        assertThat(e2b.api("POST", "/v2/sandboxes", lists).status()).isEqualTo(400);
+        assertThat(e2b.api("POST", "/v2/sandboxes", "{\"templateID\":\"no/such:one\"}")
+                        .status())
+                .isEqualTo(404);
+    }
+
+    @Test
+    void names_with_slashes_come_as_one_segment() throws Exception {
+        assertThat(e2b.api("DELETE", "/templates/team%2Fname%3Atag", "").status())
+                .isEqualTo(404);
+        assertThat(e2b.api("GET", "/templates/aliases/code-interpreter-v1", "").status())
+                .isEqualTo(200);
+    }
+}
