@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -18,6 +20,7 @@ import (
 
 	"atoll/node/gen/enginev1"
 	"atoll/node/gen/execv1"
+	"atoll/node/gen/filev1"
 	"atoll/node/internal/driver"
 	"atoll/node/internal/failpoint"
 	"atoll/node/internal/image"
@@ -973,4 +976,111 @@ func TestBoxOfAnEngineThatKeptNoAgentRunsOnAndCannotBePaused(t *testing.T) {
 	_, err = s.CreateSnapshot(t.Context(), &enginev1.CreateSnapshotRequest{BoxId: s.box, SnapshotId: newID("snap"), Kind: memoryKind})
 	wantKind(t, err, FailedPrecondition)
 	s.wellAndRunning()
+}
+
+func TestCallsThatAPauseCutsOffAreToldThatItWasOne(t *testing.T) {
+	s := newSubject(t)
+	begun := make(chan struct{})
+	watch := make(chan error, 1)
+	go func() {
+		watch <- s.WatchFiles(t.Context(), s.box, &filev1.WatchFilesRequest{}, func([]byte) error { close(begun); return nil })
+	}()
+	awaitClosed(t, begun, "the watch")
+	stuck := make(chan error, 1)
+	go func() {
+		_, err := s.File(t.Context(), s.box, &filev1.FileRequest{Operation: &filev1.FileRequest_Stat{Stat: &filev1.Stat{Path: "stuck"}}})
+		stuck <- err
+	}()
+	b, err := s.find(s.box)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The watch is not counted.
+	for b.currentLink().calls.Load() != 1 {
+		<-time.After(time.Millisecond)
+	}
+	s.mustPause()
+	wantKind(t, <-watch, Paused)
+	wantKind(t, <-stuck, Paused)
+	s.mustResume()
+	s.wellAndRunning()
+}
+
+// Everything that a life cycle has happens to boxes at once: each call has one of its legal answers, deletion always works, and nothing is left.
+func TestLifeCycleSurvivesEverythingAtOnce(t *testing.T) {
+	r := newRig(t)
+	for round := range 12 {
+		boxes := []string{r.create(), r.create()}
+		var made sync.Map
+		var group sync.WaitGroup
+		act := func(name string, times int, f func(id string) error) {
+			for _, id := range boxes {
+				group.Go(func() {
+					for range times {
+						<-time.After(time.Duration(rand.IntN(30)) * time.Millisecond)
+						err := f(id)
+						var known *Fault
+						legal := []FaultKind{NotFound, FailedPrecondition, Unavailable, Paused}
+						if err != nil && !(errors.As(err, &known) && slices.Contains(legal, known.Kind)) {
+							t.Errorf("round %d: %s: %v", round, name, err)
+						}
+					}
+				})
+			}
+		}
+		act("pause", 3, func(id string) error { _, err := r.Pause(t.Context(), id, newID("snap")); return err })
+		act("resume", 4, func(id string) error {
+			_, err := r.Resume(t.Context(), &enginev1.ResumeBoxRequest{BoxId: id})
+			return err
+		})
+		act("snapshot", 2, func(id string) error {
+			request := &enginev1.CreateSnapshotRequest{BoxId: id, SnapshotId: newID("snap"), Kind: memoryKind}
+			_, err := r.CreateSnapshot(t.Context(), request)
+			if err == nil {
+				made.Store(id, request.GetSnapshotId())
+			}
+			return err
+		})
+		act("rollback", 1, func(id string) error {
+			from, ok := made.Load(id)
+			if !ok {
+				return nil
+			}
+			_, err := r.Rollback(t.Context(), &enginev1.RollbackBoxRequest{BoxId: id, SnapshotId: from.(string)})
+			return err
+		})
+		act("fork", 2, func(id string) error {
+			request := &enginev1.RestoreBoxRequest{BoxId: newID("box"), PausedBoxId: id}
+			if from, ok := made.Load(id); ok && rand.IntN(2) == 0 {
+				request.SnapshotId, request.PausedBoxId = from.(string), ""
+			}
+			_, err := r.Restore(t.Context(), request)
+			return err
+		})
+		act("execute", 4, func(id string) error {
+			_, err := r.execute(id, "print 20")
+			return err
+		})
+		if round%2 == 1 {
+			act("delete", 1, func(id string) error { return r.Delete(t.Context(), id) })
+		}
+		group.Wait()
+		for _, b := range r.List() {
+			switch b.GetState() {
+			case paused, ready, enginev1.BoxState_BOX_STATE_RECONNECTING:
+			default:
+				t.Errorf("round %d: %v", round, b)
+			}
+			if err := r.Delete(t.Context(), b.GetBoxId()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, s := range r.Snapshots() {
+			if err := r.DeleteSnapshot(s.GetSnapshotId()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.nothingIsLeft()
+		r.wantSnapshots()
+	}
 }
