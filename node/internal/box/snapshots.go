@@ -277,7 +277,7 @@ func (b *box) takeSnapshot(request *enginev1.CreateSnapshotRequest) (*enginev1.S
 		return err
 	})
 	if err != nil {
-		return nil, b.explain(what, nil, err)
+		return nil, b.unlessEnded(b.explain(what, nil, err))
 	}
 	s, err := draft.Commit(m)
 	if err != nil {
