@@ -149,7 +149,7 @@ train_server() {
   rm -rf "$folder"
 }
 
-# The calls of a rehearsal, as curl reads them: new sandboxes now and then, many calls to one, a stream, a list.
+# The calls of a rehearsal, as curl reads them: new sandboxes now and then, many calls to one, pauses, forks, snapshots, a stream, a list.
 rehearse() {
   local sandbox n
   call() { printf 'url = "%s"\nheader = "Authorization: Bearer %s"\n%s\nnext\n' "$url$1" "$key" "${2:+data = \"${2//\"/\\\"}\"}"; }
@@ -161,10 +161,16 @@ rehearse() {
       call /v1/code_exec '{"code":"print(1)","sandbox_id":"'"$sandbox"'","stream":true}'
       call "/v1/sandboxes/$sandbox"
       call /healthz
+      # Its next cell resumes it.
+      call "/v1/sandboxes/$sandbox:pause" '{}'
+      call "/v1/sandboxes/$sandbox:fork" '{}'
+      call "/v1/sandboxes/$sandbox/snapshots" '{}'
     fi
   done
   call /v1/executions
   call /v1/templates
+  call /v1/snapshots
+  call /v1/sandboxes
   call /metrics
   call /v1/code_exec '{"code":"1","language":"none"}'
   printf 'url = "%s/healthz"\n' "$url"

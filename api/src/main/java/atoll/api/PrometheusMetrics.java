@@ -43,6 +43,7 @@ public final class PrometheusMetrics implements Metrics, RequestObserver {
     private final Family processesStarted = new Family();
     private final Family processesEnded = new Family();
     private final Family boxStarts = new Family();
+    private final Family lifeSteps = new Family();
     private final Family requests = new Family();
     /** Labels of a request are made once per kind of request, not once per request. */
     private final ConcurrentMap<RequestKind, String> requestLabels = new ConcurrentHashMap<>();
@@ -81,6 +82,11 @@ public final class PrometheusMetrics implements Metrics, RequestObserver {
     }
 
     @Override
+    public void lifeStep(String step, boolean succeeded, Duration took) {
+        lifeSteps.time(labels("step", step, "succeeded", Boolean.toString(succeeded)), took.toNanos());
+    }
+
+    @Override
     public void ended(String route, String method, int status, long nanos) {
         String known = switch (method) {
             case "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS" -> method;
@@ -96,7 +102,8 @@ public final class PrometheusMetrics implements Metrics, RequestObserver {
     String text(ServerStatus status) {
         var out = new StringBuilder(4096);
         gauge(out, "atoll_engine_connected", "Whether the engine answered last", status.nodeConnected() ? 1 : 0);
-        gauge(out, "atoll_sandboxes_live", "Sandboxes that run", status.liveSandboxes());
+        gauge(out, "atoll_sandboxes_live", "Sandboxes that have not ended", status.liveSandboxes());
+        gauge(out, "atoll_sandboxes_paused", "Sandboxes that are on disk only", status.pausedSandboxes());
         gauge(
                 out,
                 "atoll_executions_running",
@@ -111,6 +118,11 @@ public final class PrometheusMetrics implements Metrics, RequestObserver {
                 "Time to give a caller a sandbox, by where it came from",
                 sandboxesTaken);
         histograms(out, "atoll_box_start_seconds", "Time to start a sandbox's body", boxStarts);
+        histograms(
+                out,
+                "atoll_life_step_seconds",
+                "Time to pause, resume and roll back a sandbox, by any cause",
+                lifeSteps);
         histograms(out, "atoll_execution_seconds", "Run time of executions", executions);
         counters(out, "atoll_execution_output_bytes_total", "Bytes that executions printed", outputBytes);
         counters(out, "atoll_processes_started_total", "Processes that callers started", processesStarted);

@@ -682,6 +682,9 @@ final class FakeAtoll implements Atoll, Keys, CodeExecution, Executions, Sandbox
                         95_000_000,
                         Optional.empty())),
                 sandboxes.size(),
+                (int) sandboxes.values().stream()
+                        .filter(s -> s.state() == SandboxState.PAUSED)
+                        .count(),
                 0,
                 0);
     }

@@ -2,6 +2,7 @@ package atoll.api;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
+import java.time.Duration;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
@@ -50,5 +51,22 @@ class PoolsApiTest {
                         "atoll_pool_misses_total{template=\"python\",reason=\"snapshot\"} 0",
                         "atoll_pool_starts_total{template=\"python\",how=\"restored\"} 9",
                         "atoll_pool_restore_failures_total{template=\"python\",code=\"internal\"} 1");
+    }
+
+    @Test
+    void the_life_of_sandboxes_is_in_the_metrics() throws Exception {
+        String sandbox = "/v1/sandboxes/"
+                + ApiServer.json(api.post("/v1/sandboxes", "{}"))
+                        .get("sandbox_id")
+                        .stringValue();
+        assertThat(api.post(sandbox + ":pause", "").statusCode()).isEqualTo(200);
+        api.metrics.lifeStep("pause", true, Duration.ofMillis(120));
+        api.metrics.lifeStep("resume", false, Duration.ofMillis(80));
+        assertThat(api.get("/metrics").body().lines())
+                .contains(
+                        "atoll_sandboxes_live 1",
+                        "atoll_sandboxes_paused 1",
+                        "atoll_life_step_seconds_count{step=\"pause\",succeeded=\"true\"} 1",
+                        "atoll_life_step_seconds_count{step=\"resume\",succeeded=\"false\"} 1");
     }
 }

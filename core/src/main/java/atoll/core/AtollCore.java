@@ -19,6 +19,7 @@ import atoll.core.sandbox.Expiry;
 import atoll.core.sandbox.Forks;
 import atoll.core.sandbox.LiveSandbox;
 import atoll.core.sandbox.SandboxService;
+import atoll.core.sandbox.SandboxState;
 import atoll.core.sandbox.Sandboxes;
 import atoll.core.sandbox.Source;
 import atoll.core.snapshot.Forking;
@@ -209,6 +210,9 @@ public final class AtollCore implements Atoll, AutoCloseable {
                 recovery.lastInfo(),
                 pools.status(),
                 sandboxes.live().size(),
+                (int) sandboxes.live().stream()
+                        .filter(alive -> alive.sandbox().state() == SandboxState.PAUSED)
+                        .count(),
                 executions.runningNow(),
                 processes.runningNow());
     }

@@ -25,6 +25,9 @@ public interface Metrics {
 
         @Override
         public void boxStarted(String template, boolean succeeded, Duration took) {}
+
+        @Override
+        public void lifeStep(String step, boolean succeeded, Duration took) {}
     };
 
     /**
@@ -44,4 +47,11 @@ public interface Metrics {
     void processEnded(ProcessEnd.Reason reason);
 
     void boxStarted(String template, boolean succeeded, Duration took);
+
+    /**
+     * The node was asked for a step in the life of a sandbox, by a caller, by use or by time.
+     *
+     * @param step {@code pause}, {@code resume} or {@code rollback}
+     */
+    void lifeStep(String step, boolean succeeded, Duration took);
 }

@@ -13,6 +13,8 @@ import java.util.Optional;
  * @param replaced whether a newer server has claimed the node: this one serves nobody any more
  * @param problem why the node can't be reached, if it can't
  * @param node what it said of itself last; empty if it never answered
+ * @param liveSandboxes all that have not ended
+ * @param pausedSandboxes of these, the ones that are on disk only
  */
 public record ServerStatus(
         boolean nodeConnected,
@@ -22,6 +24,7 @@ public record ServerStatus(
         Optional<NodeInfo> node,
         List<PoolStatus> pools,
         int liveSandboxes,
+        int pausedSandboxes,
         int runningExecutions,
         int runningProcesses) {
     public ServerStatus {

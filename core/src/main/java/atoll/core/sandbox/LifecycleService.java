@@ -4,6 +4,7 @@ import atoll.core.AtollException;
 import atoll.core.BoxId;
 import atoll.core.ContextId;
 import atoll.core.ErrorCode;
+import atoll.core.Metrics;
 import atoll.core.RunId;
 import atoll.core.Settings;
 import atoll.core.SnapshotId;
@@ -14,6 +15,7 @@ import atoll.core.node.Node;
 import atoll.core.node.NodeSnapshot;
 import atoll.core.snapshot.Snapshot;
 import atoll.core.store.Store;
+import java.time.Duration;
 import java.time.Instant;
 import java.time.InstantSource;
 import java.util.ArrayList;
@@ -45,6 +47,7 @@ final class LifecycleService {
     private final Prepared prepared;
     private final Settings.Lives lives;
     private final InstantSource clock;
+    private final Metrics metrics;
     private final Executor background;
     private volatile Consumer<LiveSandbox> resumedListener = _ -> {};
 
@@ -64,6 +67,7 @@ final class LifecycleService {
             Prepared prepared,
             Settings.Lives lives,
             InstantSource clock,
+            Metrics metrics,
             Executor background) {
         this.store = store;
         this.node = node;
@@ -72,6 +76,7 @@ final class LifecycleService {
         this.prepared = prepared;
         this.lives = lives;
         this.clock = clock;
+        this.metrics = metrics;
         this.background = background;
     }
 
@@ -116,7 +121,7 @@ final class LifecycleService {
         SnapshotId image = SnapshotId.random();
         Sandbox pausing = records.step(alive, s -> s.pausing(image));
         try {
-            Box box = node.pauseBox(pausing.box(), image);
+            Box box = timed("pause", () -> node.pauseBox(pausing.box(), image));
             assert box.id().equals(pausing.box());
         } catch (AtollException e) {
             settleAfter(alive, e);
@@ -162,7 +167,8 @@ final class LifecycleService {
         live.requireRoom(alive.sandbox().project(), 1);
         Sandbox resuming = records.step(alive, Sandbox::resuming);
         try {
-            Box box = lent(resuming, lent -> node.resumeBox(resuming.box(), lent, assignment(alive)));
+            Box box = timed(
+                    "resume", () -> lent(resuming, lent -> node.resumeBox(resuming.box(), lent, assignment(alive))));
             assert box.id().equals(resuming.box());
         } catch (AtollException e) {
             settleAfter(alive, e);
@@ -173,6 +179,18 @@ final class LifecycleService {
             };
         }
         return becameRunning(alive, Run.How.RESUME);
+    }
+
+    private Box timed(String step, Supplier<Box> work) {
+        long began = System.nanoTime();
+        boolean succeeded = false;
+        try {
+            Box box = work.get();
+            succeeded = true;
+            return box;
+        } finally {
+            metrics.lifeStep(step, succeeded, Duration.ofNanos(System.nanoTime() - began));
+        }
     }
 
     private Box lent(Sandbox sandbox, Function<Optional<BoxId>, Box> work) {
@@ -280,7 +298,8 @@ final class LifecycleService {
 
     private void rollBox(LiveSandbox alive, Sandbox going) {
         SnapshotId target = going.pausedIn().orElseThrow();
-        Box box = lent(going, lent -> node.rollbackBox(going.box(), target, lent, assignment(alive)));
+        Box box = timed(
+                "rollback", () -> lent(going, lent -> node.rollbackBox(going.box(), target, lent, assignment(alive))));
         assert box.id().equals(going.box());
     }
 

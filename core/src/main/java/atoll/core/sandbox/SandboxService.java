@@ -111,7 +111,8 @@ public final class SandboxService implements Sandboxes {
         live = new LiveSandboxes(maxPerProject);
         records = new Records(store, node, live, clock, metrics, background);
         LifecycleService.Prepared prepared = new FromPools(pools);
-        lifecycles = new LifecycleService(store, node, live, records, prepared, settings.lives(), clock, background);
+        lifecycles = new LifecycleService(
+                store, node, live, records, prepared, settings.lives(), clock, metrics, background);
         maker = new SandboxMaker(store, node, live, records, pools, prepared, clock, metrics);
         opener = new ContextOpener(store, node, templates, clock, this::translated);
     }
