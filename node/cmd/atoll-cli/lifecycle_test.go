@@ -96,8 +96,8 @@ func TestLsShowsNamesStatesAndTimesForPeople(t *testing.T) {
 	f.answer("GET /v1/sandboxes", 200, fmt.Sprintf(`{"items":[
 		{"sandbox_id":"sb-exec-1","name":"work","template":"python","state":"paused","paused_at":%q,"created_at":%q,"expires_at":null,"labels":{"b":"2","a":"1\u001b[2J"}},
 		{"sandbox_id":"sb-exec-2","name":null,"template":"python","state":"running","created_at":%q,"expires_at":%q,"labels":{}},
-		{"sandbox_id":"sb-exec-3","template":"python","state":"ended","end_reason":"expired","created_at":%q}],"next":null}`,
-		ago(90*time.Minute+time.Second), ago(50*time.Hour), ago(30*time.Minute+30*time.Second), ago(-3*time.Hour-30*time.Minute), ago(100*time.Hour)))
+		{"sandbox_id":"sb-exec-3","template":"python","state":"ended","end_reason":"expired","created_at":%q,"expires_at":%q}],"next":null}`,
+		ago(90*time.Minute+time.Second), ago(50*time.Hour), ago(30*time.Minute+30*time.Second), ago(-3*time.Hour-30*time.Minute), ago(100*time.Hour), ago(-time.Hour)))
 	_, stdout, _, err := cli(t, "", "ls", "--all")
 	want := [][]string{
 		{"SANDBOX", "NAME", "TEMPLATE", "STATE", "AGE", "ENDS", "LABELS"},

@@ -91,7 +91,12 @@ func sandboxRow(item json.RawMessage) ([]string, error) {
 }
 
 func sandboxColumns(one sandbox) []string {
-	return []string{one.ID, or(one.Name, "-"), one.Template, stateOf(one), since(&one.CreatedAt), until(one.ExpiresAt), labelText(one.Labels)}
+	ends := until(one.ExpiresAt)
+	if one.EndReason != nil {
+		// When it would have ended is of no interest any more.
+		ends = "-"
+	}
+	return []string{one.ID, or(one.Name, "-"), one.Template, stateOf(one), since(&one.CreatedAt), ends, labelText(one.Labels)}
 }
 
 // stateOf is the state and what there is to say about it.
