@@ -106,7 +106,7 @@ doctor_kept() {
   if [[ -d $snapshots ]]; then
     size=$(disk_use "$snapshots")
     count=$(find "$snapshots" -mindepth 1 -maxdepth 1 -type d -name 'snap-*' ! -name '*.partial' | wc -l)
-    good snapshots "$count take $size MiB (paused sandboxes too; ./atoll snapshot ls, ./atoll ls --state paused)"
+    good snapshots "$count take $size MiB (paused sandboxes and golden ones of pools too; ./atoll snapshot ls, ./atoll ls --state paused)"
   fi
   if [[ -d $data/runtimes ]]; then
     size=$(disk_use "$data/runtimes")
