@@ -274,7 +274,7 @@ down() {
   if [[ $all == yes ]]; then
     purge
     rm -rf "$run"
-    say "All sandboxes have ended. Records and keys are kept in $data, builds in $cache; 'rm -rf' removes them."
+    say "All sandboxes have ended. Records, keys and snapshots are kept in $data, builds in $cache; 'rm -rf' removes them."
   else
     say "Sandboxes go on; './atoll up' takes them over, './atoll down --all' ends them."
   fi
