@@ -217,6 +217,11 @@ public final class AtollCore implements Atoll, AutoCloseable {
                 processes.runningNow());
     }
 
+    /** For tests of what has no caller yet. */
+    SandboxService service() {
+        return sandboxes;
+    }
+
     /** Looks what sandboxes use, now. */
     public void sampleUsage() {
         usage.sample();

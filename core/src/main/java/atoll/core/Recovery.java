@@ -241,22 +241,33 @@ final class Recovery implements AutoCloseable {
         if (pools.owns(box.id())) {
             return;
         }
-        Optional<LiveSandbox> owner = box.sandboxId().flatMap(sandboxes::live);
-        if (owner.isPresent() && owner.get().box().equals(box.id())) {
-            if (owner.get().sandbox().state() == SandboxState.CREATING
-                    && !owner.get().underConstruction()) {
-                sandboxes.foundRunning(owner.get());
-            }
-            if (!owner.get().underConstruction()) {
-                sandboxes.reconcile(owner.get(), box);
-            }
-            box.limits().ifPresent(limits -> sandboxes.align(owner.get(), limits));
+        // By its box, not by what the box says: it may have been handed out since the list was made.
+        Optional<LiveSandbox> owner = sandboxes.ofBox(box.id());
+        boolean neverAssigned = box.sandboxId().isEmpty()
+                && owner.filter(live -> live.sandbox().state() == SandboxState.CREATING && !live.underConstruction())
+                        .isPresent();
+        if (neverAssigned) {
+            // An earlier server died before it gave the box away: nobody was told of the sandbox.
+            sandboxes.boxEnded(owner.get(), Optional.empty());
+        } else if (owner.isPresent()) {
+            compare(owner.get(), box);
             return;
         }
         if (box.sandboxId().isEmpty() && pools.adopt(box)) {
             return;
         }
         remove(box.id());
+    }
+
+    private void compare(LiveSandbox owner, Box box) {
+        if (owner.underConstruction()) {
+            return;
+        }
+        if (owner.sandbox().state() == SandboxState.CREATING) {
+            sandboxes.foundRunning(owner);
+        }
+        sandboxes.reconcile(owner, box);
+        box.limits().ifPresent(limits -> sandboxes.align(owner, limits));
     }
 
     private void changed(Box box) {

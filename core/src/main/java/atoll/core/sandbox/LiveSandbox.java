@@ -35,6 +35,9 @@ public final class LiveSandbox {
      */
     private final ReentrantLock lifecycle = new ReentrantLock();
 
+    /** Set after a write that failed: the store may be a step ahead. Guarded by {@link #writer}. */
+    boolean unsure;
+
     /** When it was used last. */
     private final AtomicReference<Instant> lastActive;
 

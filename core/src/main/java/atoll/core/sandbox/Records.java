@@ -9,6 +9,7 @@ import atoll.core.store.Event;
 import atoll.core.store.Store;
 import java.time.InstantSource;
 import java.util.List;
+import java.util.Optional;
 import java.util.OptionalInt;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Executor;
@@ -42,10 +43,11 @@ final class Records {
     Sandbox step(LiveSandbox alive, UnaryOperator<Sandbox> next, Function<Sandbox, List<Run>> runs) {
         alive.writer.lock();
         try {
+            agreeWithStore(alive);
             requireLive(alive);
             Sandbox stepped = next.apply(alive.seen());
-            store.updateSandbox(stepped, runs.apply(stepped));
-            alive.becomes(stepped);
+            List<Run> changed = runs.apply(stepped);
+            write(alive, stepped, () -> store.updateSandbox(stepped, changed));
             return stepped;
         } finally {
             alive.writer.unlock();
@@ -56,13 +58,35 @@ final class Records {
     Sandbox revise(LiveSandbox alive, UnaryOperator<Sandbox> change) {
         alive.writer.lock();
         try {
+            agreeWithStore(alive);
             requireLive(alive);
             Sandbox revised = change.apply(alive.seen());
-            store.reviseSandbox(revised);
-            alive.becomes(revised);
+            write(alive, revised, () -> store.reviseSandbox(revised));
             return revised;
         } finally {
             alive.writer.unlock();
+        }
+    }
+
+    /** Writes it, then it is so in memory. A write that failed may have been done all the same: the store is asked, now or the next time. */
+    private void write(LiveSandbox alive, Sandbox next, Runnable work) {
+        try {
+            work.run();
+        } catch (RuntimeException e) {
+            alive.unsure = true;
+            agreeWithStore(alive);
+            if (!alive.sandbox().active(next.lastActiveAt()).equals(next)) {
+                throw e;
+            }
+        }
+        alive.becomes(next);
+    }
+
+    private void agreeWithStore(LiveSandbox alive) {
+        if (alive.unsure) {
+            Optional<Sandbox> stored = store.sandbox(alive.id());
+            alive.unsure = false;
+            stored.ifPresent(alive::becomes);
         }
     }
 
@@ -70,7 +94,7 @@ final class Records {
     void noteActive(LiveSandbox alive) {
         alive.writer.lock();
         try {
-            if (alive.sandbox().state() != SandboxState.ENDED) {
+            if (alive.sandbox().state() != SandboxState.ENDED && !alive.unsure) {
                 alive.becomes(alive.seen());
                 store.updateSandboxLater(alive.sandbox());
             }
@@ -89,12 +113,13 @@ final class Records {
     Sandbox end(LiveSandbox alive, EndReason reason, String detail, OptionalInt exitCode) {
         alive.writer.lock();
         try {
+            agreeWithStore(alive);
             if (alive.sandbox().state() == SandboxState.ENDED) {
+                live.remove(alive);
                 return alive.sandbox();
             }
             Sandbox ended = alive.seen().ended(new Sandbox.End(reason, detail, clock.instant(), exitCode));
-            store.updateSandbox(ended);
-            alive.becomes(ended);
+            write(alive, ended, () -> store.updateSandbox(ended));
             live.remove(alive);
         } finally {
             alive.writer.unlock();
@@ -117,9 +142,15 @@ final class Records {
         return CompletableFuture.runAsync(() -> node.deleteBox(box), background);
     }
 
+    /** Never fails: what it tells of has happened, and who made it happen has more to do. */
     void event(Sandbox sandbox, String kind, String detail) {
-        store.appendEventLater(new Event(
-                0, sandbox.project(), clock.instant(), kind, sandbox.id().toString(), detail));
+        try {
+            store.appendEventLater(new Event(
+                    0, sandbox.project(), clock.instant(), kind, sandbox.id().toString(), detail));
+        } catch (RuntimeException e) {
+            System.getLogger(Records.class.getName())
+                    .log(System.Logger.Level.WARNING, "not on record: " + kind + " of " + sandbox.id(), e);
+        }
     }
 
     /** What a caller is told who wants to use a sandbox that has ended. */

@@ -388,6 +388,8 @@ public final class SandboxService implements Sandboxes {
             if (alive.sandbox().state() != SandboxState.ENDED) {
                 Sandbox undone = records.revise(alive, s -> s.revised(before.limits(), before.labels()));
                 assert undone.limits().equals(before.limits());
+                // It may have been done all the same.
+                background.execute(() -> alignAlone(alive));
             }
             if (told instanceof AtollException known && known.code() == ErrorCode.CONFLICT) {
                 throw new AtollException(
@@ -407,21 +409,23 @@ public final class SandboxService implements Sandboxes {
         if (sandbox.sandbox().state() != SandboxState.RUNNING || !wanted.changeableTo(seen) || wanted.equals(seen)) {
             return;
         }
-        background.execute(() -> {
-            sandbox.lifecycle().lock();
-            try {
-                if (sandbox.sandbox().state() == SandboxState.RUNNING) {
-                    Box box = node.updateLimits(sandbox.box(), sandbox.sandbox().limits());
-                    assert box.id().equals(sandbox.box());
-                }
-            } catch (AtollException e) {
-                LOG.log(
-                        System.Logger.Level.WARNING,
-                        "sandbox " + sandbox.id() + " could not get the limits that are on record: " + e.message());
-            } finally {
-                sandbox.lifecycle().unlock();
+        background.execute(() -> alignAlone(sandbox));
+    }
+
+    private void alignAlone(LiveSandbox sandbox) {
+        sandbox.lifecycle().lock();
+        try {
+            if (sandbox.sandbox().state() == SandboxState.RUNNING) {
+                Box box = node.updateLimits(sandbox.box(), sandbox.sandbox().limits());
+                assert box.id().equals(sandbox.box());
             }
-        });
+        } catch (AtollException e) {
+            LOG.log(
+                    System.Logger.Level.WARNING,
+                    "sandbox " + sandbox.id() + " could not get the limits that are on record: " + e.message());
+        } finally {
+            sandbox.lifecycle().unlock();
+        }
     }
 
     @Override
@@ -614,6 +618,11 @@ public final class SandboxService implements Sandboxes {
     /** Has the node remove a box, trying again for as long as the node is away. */
     public CompletableFuture<Void> removeBox(BoxId box) {
         return records.removeBox(box);
+    }
+
+    /** The live one whose body it is. */
+    public Optional<LiveSandbox> ofBox(BoxId box) {
+        return live.ofBox(box);
     }
 
     public Optional<LiveSandbox> live(SandboxId id) {
