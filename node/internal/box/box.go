@@ -528,7 +528,7 @@ func (b *box) dropLink(l *link) {
 	}
 	b.linkMu.Unlock()
 	l.close()
-	l.pumps.Wait()
+	l.awaitPumps()
 }
 
 // resumeExecutions goes on draining what the agent holds over a new link, and
@@ -597,14 +597,16 @@ func (b *box) wasForgotten(id string) bool {
 	return forgotten
 }
 
-// pump drains an execution in the background.
-func (b *box) pump(l *link, e *execution) {
+// pump drains an execution in the background. It returns false if the link is dropped: then somebody else goes on with it.
+func (b *box) pump(l *link, e *execution) bool {
+	if !l.addPump() {
+		return false
+	}
 	id := e.log.Owner().ExecutionID
 	e.explain = b.explainKill
 	b.linkMu.Lock()
 	b.executions[id] = e
 	b.linkMu.Unlock()
-	l.pumps.Add(1)
 	go func() {
 		defer l.pumps.Done()
 		err := e.drain()
@@ -624,6 +626,7 @@ func (b *box) pump(l *link, e *execution) {
 			finishLog(e.log, &execv1.Finished{Reason: execv1.ExitReason_EXIT_REASON_LOST, Detail: clip(err.Error())})
 		}
 	}()
+	return true
 }
 
 // refusal is what the agent said to something that it did not start.

@@ -48,7 +48,10 @@ type link struct {
 	contexts *contextTable
 	held     []*agentv1.HeldExecution
 	// pumps are the goroutines that drain executions.
-	pumps sync.WaitGroup
+	pumps  sync.WaitGroup
+	pumpMu sync.Mutex
+	// dropped says that no more pumps may begin; guarded by pumpMu.
+	dropped bool
 	once  sync.Once
 	// calls are under way; closing says that no more may begin.
 	calls   atomic.Int64
@@ -171,6 +174,24 @@ func (l *link) alive() bool {
 	default:
 		return true
 	}
+}
+
+// addPump begins a pump, unless the link is dropped.
+func (l *link) addPump() bool {
+	l.pumpMu.Lock()
+	defer l.pumpMu.Unlock()
+	if !l.dropped {
+		l.pumps.Add(1)
+	}
+	return !l.dropped
+}
+
+// awaitPumps lets no more pumps begin, and waits for the others. Requires: the link is closed.
+func (l *link) awaitPumps() {
+	l.pumpMu.Lock()
+	l.dropped = true
+	l.pumpMu.Unlock()
+	l.pumps.Wait()
 }
 
 // abandon lets the agent forget an execution whose book is closed: what it

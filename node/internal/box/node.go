@@ -792,7 +792,11 @@ func (n *Node) begin(ctx context.Context, owner spool.Owner, first *agentv1.Exec
 		err = b.orOver(agentFault("starting "+owner.ExecutionID, err))
 		return nil, errors.Join(err, n.spool.Discard(log, err))
 	}
-	b.pump(l, e)
+	if !b.pump(l, e) {
+		// The agent may have it: then the next connection finds it, and the same call does.
+		err := b.orOver(fault(Unavailable, "starting %s: the sandbox's agent is being reached again", owner.ExecutionID))
+		return nil, errors.Join(err, n.spool.Discard(log, err))
+	}
 	return log, nil
 }
 
