@@ -257,7 +257,9 @@ public final class AtollCore implements Atoll, AutoCloseable {
     }
 
     private Source snapshotSource(Caller caller, SnapshotId id) {
-        return snapshots.open(caller, id);
+        Source source = snapshots.open(caller, id);
+        pools.missedForSnapshot(source.template());
+        return source;
     }
 
     @Override
