@@ -33,10 +33,12 @@ import atoll.core.usage.UsageService;
 import java.time.Duration;
 import java.time.InstantSource;
 import java.time.temporal.ChronoUnit;
+import java.util.List;
 import java.util.concurrent.Executor;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.RejectedExecutionException;
+import java.util.concurrent.TimeUnit;
 
 /**
  * Core, wired together. It uses the store and the node and does not close them: who made them does, after {@link #close}. Closing
@@ -47,6 +49,7 @@ public final class AtollCore implements Atoll, AutoCloseable {
     private static final long MEMORY_PER_SANDBOX = 64L * 1024 * 1024;
 
     private static final int FEWEST_SANDBOXES = 16;
+    private static final Duration CLOSE_WAIT = Duration.ofSeconds(2);
 
     private final Settings settings;
     private final KeyService keys;
@@ -266,7 +269,19 @@ public final class AtollCore implements Atoll, AutoCloseable {
     public void close() {
         pools.close();
         recovery.close();
-        threads.shutdownNow();
+        List<Runnable> left = threads.shutdownNow();
+        assert left.isEmpty();
+        try {
+            // A start that is under way would be found by nobody if it came after the next server's first look.
+            if (!threads.awaitTermination(CLOSE_WAIT.toMillis(), TimeUnit.MILLISECONDS)) {
+                System.getLogger(AtollCore.class.getName())
+                        .log(
+                                System.Logger.Level.INFO,
+                                "some work did not end with the server; the next start sees to it");
+            }
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+        }
     }
 
     /** Once core is closed nothing is begun any more: the next start finds what was left and does it. */

@@ -295,6 +295,15 @@ final class Pool implements AutoCloseable {
         }
     }
 
+    private void requireOpenNow() {
+        lock.lock();
+        try {
+            requireOpen();
+        } finally {
+            lock.unlock();
+        }
+    }
+
     private Box await(Waiter mine) throws InterruptedException {
         try {
             return mine.box.get();
@@ -561,6 +570,7 @@ final class Pool implements AutoCloseable {
         try {
             starts.acquire();
             try {
+                requireOpenNow();
                 made = Optional.of(node.prepareBox(id, recipe.prepared()));
             } finally {
                 starts.release();
@@ -610,6 +620,7 @@ final class Pool implements AutoCloseable {
             Box box;
             boolean restored;
             try {
+                requireOpenNow();
                 began = System.nanoTime();
                 BoxSpec spec = recipe.own();
                 Optional<Box> fromGolden = restore(id, Recipe.labelOf(spec));
