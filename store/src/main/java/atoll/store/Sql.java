@@ -33,13 +33,22 @@ final class Sql implements AutoCloseable {
 
     int update(String sql, @Nullable Object... values) throws SQLException {
         PreparedStatement statement = prepared(sql);
-        bind(statement, values);
-        return statement.executeUpdate();
+        try {
+            bind(statement, values);
+            return statement.executeUpdate();
+        } catch (SQLException e) {
+            throw forgotten(sql, e);
+        }
     }
 
     void execute(String sql) throws SQLException {
-        boolean hasRows = prepared(sql).execute();
-        assert !hasRows;
+        PreparedStatement statement = prepared(sql);
+        try {
+            boolean hasRows = statement.execute();
+            assert !hasRows;
+        } catch (SQLException e) {
+            throw forgotten(sql, e);
+        }
     }
 
     /** Adds to a batch that {@link #runBatch} executes. */
@@ -50,8 +59,13 @@ final class Sql implements AutoCloseable {
     }
 
     void runBatch(String sql) throws SQLException {
-        int[] counts = prepared(sql).executeBatch();
-        assert counts.length > 0;
+        PreparedStatement statement = prepared(sql);
+        try {
+            int[] counts = statement.executeBatch();
+            assert counts.length > 0;
+        } catch (SQLException e) {
+            throw forgotten(sql, e);
+        }
     }
 
     <T> List<T> query(Mapping<T> mapping, String sql, @Nullable Object... values) throws SQLException {
@@ -64,6 +78,8 @@ final class Sql implements AutoCloseable {
                 rows.add(mapping.map(row));
             }
             return rows;
+        } catch (SQLException e) {
+            throw forgotten(sql, e);
         }
     }
 
@@ -79,6 +95,19 @@ final class Sql implements AutoCloseable {
             statements.put(sql, there);
         }
         return there;
+    }
+
+    /** SQLite's driver closes a statement that failed, and a closed one never works again: kept, it would outlive a disk that was full once. */
+    private SQLException forgotten(String sql, SQLException failure) {
+        PreparedStatement statement = statements.remove(sql);
+        if (statement != null) {
+            try {
+                statement.close();
+            } catch (SQLException e) {
+                failure.addSuppressed(e);
+            }
+        }
+        return failure;
     }
 
     private static void bind(PreparedStatement statement, @Nullable Object[] values) throws SQLException {
