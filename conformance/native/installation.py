@@ -212,7 +212,11 @@ class Installation:
 
     def cgroups(self):
         """Names of the control groups of its sandboxes."""
-        return {path.name for base in pathlib.Path("/sys/fs/cgroup").glob(f"**/atoll-{self.instance}") for path in base.iterdir() if path.is_dir()}
+        return {name for base in self.cgroup_folders() for name in next(os.walk(base), (base, [], []))[1]}
+
+    def cgroup_folders(self):
+        """Where they lie in each hierarchy; other groups may come and go meanwhile, which os.walk does not mind."""
+        return [pathlib.Path(folder) / name for folder, names, _ in os.walk("/sys/fs/cgroup") for name in names if name == f"atoll-{self.instance}"]
 
     def mounts(self):
         return sorted(line.split()[4] for line in pathlib.Path("/proc/self/mountinfo").read_text().splitlines() if self.instance in line.split()[4])
@@ -237,9 +241,13 @@ class Installation:
         shutil.rmtree(self.run_folder)
         for name in pathlib.Path("/run/netns").glob(f"*{self.instance}*"):
             name.unlink()
-        for base in pathlib.Path("/sys/fs/cgroup").glob(f"**/atoll-{self.instance}"):
+        for base in self.cgroup_folders():
             for group in [*sorted((path for path in base.rglob("*") if path.is_dir()), reverse=True), base]:
                 assert not await_none(lambda: not removed(group)), f"{group} is still in use"
+        # What was written down was written under another boot.
+        boot = pathlib.Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        for record in (self.data / "boxes").glob("*/*.json"):
+            record.write_text(record.read_text().replace(boot, "00000000" + boot[8:]))
 
     def words(self, name):
         """With what "server" or "engine" was started, for start_again."""
