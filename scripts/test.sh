@@ -14,8 +14,10 @@ suites=(
   "Java|ci|java_tests"
   "images|ci|images_tests"
   "native API|ci|native_api_tests"
+  "races|ci|races_tests"
   "MCP|ci|mcp_tests"
   "cgroup v2|ci|cgroup2_tests"
+  "soak|all|soak_tests"
   "container image|all|$root/deploy/container/test.sh"
 )
 
@@ -53,6 +55,8 @@ pytest_suite() { # FOLDER [ARGUMENT...]
 python_kernel_tests() { pytest_suite "$root/kernels/python/tests"; }
 bun_kernel_tests() { pytest_suite "$root/kernels/bun/tests"; }
 native_api_tests() { pytest_suite "$root/conformance/native" $([[ $all == no ]] || echo --all); }
+races_tests() { python3 "$root/conformance/races/races.py" $([[ $all == no ]] || echo --all); }
+soak_tests() { python3 "$root/conformance/soak/soak.py" --all; }
 
 mcp_tests() { pytest_suite "$root/conformance/mcp"; }
 cgroup2_tests() { "$root/node/test/vm/test.sh" $([[ $all == no ]] || echo --all); }
