@@ -19,10 +19,11 @@ sys.path.insert(0, str(ROOT / "conformance" / "native"))
 import installation as installations  # noqa: E402
 from baselines import KernelGateway, PlainRunsc  # noqa: E402
 from inside import Box  # noqa: E402
+from lifecycle import Lifecycle  # noqa: E402
 from load import Session, distinct_memories, percentile, processes_naming, pss_kib, summary, wait_idle  # noqa: E402
 
 WARM = "x+=1; print(x)"
-PARTS = ("cold", "warm", "parallel", "burst", "memory", "output", "inside")
+PARTS = ("cold", "warm", "parallel", "burst", "memory", "output", "inside", "lifecycle")
 
 
 class Bench:
@@ -418,6 +419,10 @@ def main():
     runsc = PlainRunsc(options.cache, image)
     gateway = KernelGateway()
     try:
+        if "lifecycle" in parts:
+            Lifecycle(bench, runsc, image).all(installations.installation)
+        if set(parts) == {"lifecycle"}:
+            return report(bench, options)
         with installations.installation() as atoll:
             if "cold" in parts:
                 os.environ["ATOLL_POOL"] = "0"
@@ -434,10 +439,15 @@ def main():
     finally:
         gateway.close()
         runsc.close()
-    report = {"machine": {"cpus": os.cpu_count(), "kernel": os.uname().release, "load": os.getloadavg()}, "rows": bench.rows}
+    return report(bench, options)
+
+
+def report(bench, options):
+    """Prints and writes the figures; the exit status."""
+    figures = {"machine": {"cpus": os.cpu_count(), "kernel": os.uname().release, "load": os.getloadavg()}, "rows": bench.rows}
     if options.json:
-        pathlib.Path(options.json).write_text(json.dumps(report, indent=1))
-    print(json.dumps(report))
+        pathlib.Path(options.json).write_text(json.dumps(figures, indent=1))
+    print(json.dumps(figures))
     failed = [row["name"] for row in bench.rows if row["failed"]]
     print(f"{len(bench.rows) - len(failed)} passed, {len(failed)} failed")
     return 1 if failed else 0
