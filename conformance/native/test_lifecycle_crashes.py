@@ -38,6 +38,8 @@ def made(crashing):
     client = crashing.client()
     for one in ids:
         client.delete(one)
+    for item in client.call("GET", "/v1/snapshots?limit=100")["items"]:
+        client.call("DELETE", f"/v1/snapshots/{item['snapshot_id']}")
 
 
 @pytest.fixture
@@ -186,6 +188,8 @@ def test_copy_of_the_data_folder_at_another_path_goes_on():
         snapshots = [source.snapshot(), source.snapshot("files")]
         box.pause()
         inside.terminal.socket.close()
+        # Without the checksums, which are made in the background, nobody could tell a copy from something else.
+        await_that(lambda: all('"sha256":"' in (atoll.data / "snapshots" / name / "manifest.json").read_text() for name in atoll.folders("snapshots")), "the checksums")
         atoll.reboot()
         copy = installations.Installation(atoll.data.parent / "elsewhere" / "data", atoll.port)
         copy.data.parent.mkdir(mode=0o755)
