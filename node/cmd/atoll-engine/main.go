@@ -235,7 +235,9 @@ func serve(o options, logger *slog.Logger) error {
 	}
 	server := engine.NewServer(claims)
 	enginev1.RegisterEngineServer(server, &engine.Service{
-		Node: node, Images: images, Claims: claims, Instance: o.instance, EngineVersion: engine.Version, RuntimeVersion: runtime.Version(),
+		Node: node, Images: images, Claims: claims, Instance: o.instance, RuntimeVersion: runtime.Version(),
+		// With the agent and kernels that new boxes get: what was made ahead with others is then made anew.
+		EngineVersion: engine.Version + " agent " + agent[:min(12, len(agent))],
 		CgroupVersion: groups.Version(), DataDir: o.data, StartedAt: started, Warnings: factsOf(o).Warnings,
 		SnapshotKey: snapshots.PublicKey(), RuntimeVersions: runtime.Versions,
 	})

@@ -64,7 +64,10 @@ func (r *rig) snapshotFolders() []string {
 	}
 	var names []string
 	for _, entry := range entries {
-		names = append(names, entry.Name())
+		// The other entry is the key that they are signed with.
+		if entry.IsDir() {
+			names = append(names, entry.Name())
+		}
 	}
 	return names
 }

@@ -52,7 +52,7 @@ type link struct {
 	pumpMu sync.Mutex
 	// dropped says that no more pumps may begin; guarded by pumpMu.
 	dropped bool
-	once  sync.Once
+	once    sync.Once
 	// calls are under way; closing says that no more may begin.
 	calls   atomic.Int64
 	closing atomic.Bool

@@ -11,6 +11,9 @@ import (
 	"strings"
 )
 
+// keyName is the key's among the snapshots.
+const keyName = "key"
+
 // openKey reads the installation's key, or makes it at the first start.
 func openKey(path string) (ed25519.PrivateKey, error) {
 	text, err := os.ReadFile(path)
@@ -28,10 +31,6 @@ func openKey(path string) (ed25519.PrivateKey, error) {
 }
 
 func makeKey(path string) (ed25519.PrivateKey, error) {
-	// The folder is the server's where that was here first.
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return nil, err
-	}
 	seed := make([]byte, ed25519.SeedSize)
 	if _, err := rand.Read(seed); err != nil {
 		return nil, err

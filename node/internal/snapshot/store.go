@@ -77,20 +77,25 @@ type entry struct {
 
 // Open reads the snapshots in <data>/snapshots and removes what was not finished. The signing key is made at the first start.
 func Open(dataDir string, logger *slog.Logger) (*Store, error) {
-	key, err := openKey(filepath.Join(dataDir, "secret", "snapshot_key"))
+	dir := Dir(dataDir)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	// Not among the server's secrets: whoever may write there could have root write elsewhere by a link, or sign what he likes.
+	key, err := openKey(filepath.Join(dir, keyName))
 	if err != nil {
 		return nil, fmt.Errorf("signing key of snapshots: %w", err)
 	}
-	s := &Store{dir: Dir(dataDir), key: key, logger: logger, entries: map[string]*entry{}, drafts: map[string]bool{}}
-	if err := os.MkdirAll(s.dir, 0o700); err != nil {
-		return nil, err
-	}
+	s := &Store{dir: dir, key: key, logger: logger, entries: map[string]*entry{}, drafts: map[string]bool{}}
 	found, err := os.ReadDir(s.dir)
 	if err != nil {
 		return nil, err
 	}
 	for _, f := range found {
 		path := filepath.Join(s.dir, f.Name())
+		if f.Name() == keyName {
+			continue
+		}
 		if !ValidID(f.Name()) {
 			logger.Info("removing a snapshot that was not finished, or not gone", "path", path)
 			if err := os.RemoveAll(path); err != nil {
