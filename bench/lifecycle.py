@@ -140,25 +140,35 @@ class Lifecycle:
         """`atoll` has a pool of one, which refills late: the second of two in a row finds it empty."""
         print("New sandbox, pool empty: from the golden snapshot into a prepared one", flush=True)
         client, ours, plain = atoll.client(), [], []
-        for _ in range(self.bench.n(25)):
+        wanted = self.bench.n(25)
+        for _ in range(4 * wanted):
+            if len(ours) == wanted:
+                break
             wait_idle()
             plain.append(self.plain.run())
-            self.await_pool(client, 1, 1)
+            before = self.await_pool(client, 1, 1)
             wait_idle()
-            taken = client.exec("1", language="python")["sandbox_id"]
+            # A pool may hold more than its depth where there was demand.
+            taken = [client.exec("1", language="python")["sandbox_id"] for _ in range(before["ready"])]
             session = Session(atoll.url, atoll.key)
             begin = time.monotonic()
             answer = session.exec("print(1+1)", language="python")
-            ours.append(time.monotonic() - begin)
+            took = time.monotonic() - begin
             if answer["output"] != "2":
                 raise RuntimeError(answer)
+            # Where another was ready after all, it does not count.
+            if sum(self.pools(client)["python"]["misses"].values()) > sum(before["misses"].values()):
+                ours.append(took)
             session.close()
-            client.delete(taken)
+            for identity in taken:
+                client.delete(identity)
+        if not ours:
+            raise RuntimeError("the pool was never empty")
         pool = self.pools(client)["python"]
         base = percentile(plain, 50)
         row = self.bench.row
         row("baseline: plain `runsc run`, p50", base * 1e3, "ms", all=summary(plain))
-        row("(m) pool empty, golden snapshot into a prepared box, p50", percentile(ours, 50) * 1e3, "ms", goal=50, all=summary(ours), note=f"misses: {pool['misses']}")
+        row("(m) pool empty, golden snapshot into a prepared box, p50", percentile(ours, 50) * 1e3, "ms", goal=50, all=summary(ours), note=f"{len(ours)} samples; misses: {pool['misses']}")
         row("(m) / plain `runsc run`", percentile(ours, 50) / base, "×", goal=0.5, absolute=False)
 
     # Pause and resume
