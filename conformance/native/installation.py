@@ -221,6 +221,16 @@ class Installation:
     def mounts(self):
         return sorted(line.split()[4] for line in pathlib.Path("/proc/self/mountinfo").read_text().splitlines() if self.instance in line.split()[4])
 
+    def boxes(self):
+        """Names of its boxes; not of the containers that a box took over from a prepared one, as long as it is there."""
+        names = self.folders("boxes")
+        owned = set()
+        for name in names:
+            with contextlib.suppress(FileNotFoundError, ValueError):
+                owner = json.loads((self.data / "boxes" / name / "box.json").read_text()).get("owner")
+                owned |= {name} if owner in names else set()
+        return [name for name in names if name not in owned]
+
     def folders(self, name):
         """Names in a folder of its data: "boxes", "snapshots"."""
         folder = self.data / name

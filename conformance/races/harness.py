@@ -105,7 +105,7 @@ class Host:
         pools = client.call("GET", "/v1/pools")["items"]
         waiting = sum(pool["ready"] + pool["starting"] + pool["prepared"] for pool in pools) + boxes
         golden = {pool["golden"]["snapshot_id"] for pool in pools if pool["golden"]} | set(snapshots)
-        folders, groups = self.atoll.folders("boxes"), self.atoll.cgroups()
+        folders, groups = self.atoll.boxes(), self.atoll.cgroups()
         found = {}
         if len(folders) != waiting:
             found["boxes"] = f"{len(folders)} folders, {waiting} known: {folders}"
