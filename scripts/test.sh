@@ -16,6 +16,7 @@ suites=(
   "native API|ci|native_api_tests"
   "races|ci|races_tests"
   "MCP|ci|mcp_tests"
+  "E2B|ci|e2b_tests"
   "cgroup v2|ci|cgroup2_tests"
   "soak|all|soak_tests"
   "container image|all|$root/deploy/container/test.sh"
@@ -58,6 +59,7 @@ native_api_tests() { pytest_suite "$root/conformance/native" $([[ $all == no ]] 
 races_tests() { python3 "$root/conformance/races/races.py" $([[ $all == no ]] || echo --all); }
 soak_tests() { python3 "$root/conformance/soak/soak.py" --all; }
 
+e2b_tests() { pytest_suite "$root/conformance/e2b"; }
 mcp_tests() { pytest_suite "$root/conformance/mcp"; }
 cgroup2_tests() { "$root/node/test/vm/test.sh" $([[ $all == no ]] || echo --all); }
 
