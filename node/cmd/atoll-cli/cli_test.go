@@ -723,13 +723,18 @@ func TestRunWithATerminalIsRawAndIsRestored(t *testing.T) {
 
 func TestTerminalIsRestoredWhenTheCommandIsEnded(t *testing.T) {
 	f := newFake(t)
-	_, window := openPty(t)
+	control, window := openPty(t)
 	before, _ := unix.IoctlGetTermios(int(window.Fd()), unix.TCGETS)
 	ctx, stop := context.WithCancel(context.Background())
 	f.mux.HandleFunc("GET "+at("/pty"), func(w http.ResponseWriter, r *http.Request) {
 		c := accept(t, w, r)
 		say(c, websocket.MessageText, `{"type":"started","process_id":"proc-1","offset":0}`)
 		hear(t, c, websocket.MessageText)
+		// Once it shows what is said, it has heard of the process.
+		say(c, websocket.MessageBinary, "shown")
+		if _, err := io.ReadFull(control, make([]byte, len("shown"))); err != nil {
+			t.Error(err)
+		}
 		// As a SIGTERM does.
 		stop()
 		c.Read(context.Background())
