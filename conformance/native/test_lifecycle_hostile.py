@@ -98,7 +98,6 @@ def test_monotonic_clock_stands_still_and_timers_fire_in_no_burst(box):
     assert 4 <= float(await_that(lambda: (slept := box.prints("print(slept or '')")) and slept, "the end of the sleep")) < 4 + away
 
 
-@pytest.mark.xfail(strict=True, reason="gVisor measures a relative clock_nanosleep(CLOCK_REALTIME), which is what sleep(1) does, on the wall clock, which goes on while it is paused; Linux does not")
 def test_sleep_of_a_program_goes_on_after_the_pause(box):
     process = box.start(command="date +%s.%N; sleep 3; date +%s.%N")["process_id"]
     await_that(lambda: box.output(process).count(b"\n") == 1)

@@ -8,7 +8,7 @@ import (
 
 // clocks are as the guest has them.
 type clocks struct {
-	Before, Boot, Real, Uptime, After, BootedAt, Started, Child, TimerFD, Interval, Loop, Alarms int64
+	Before, Boot, Real, Uptime, After, BootedAt, Started, Child, TimerFD, Interval, Loop, Alarms, Nap int64
 	// sent and received are the host's clock around the question.
 	sent, received time.Time
 }
@@ -86,6 +86,14 @@ func TestTimeStandsStillInASnapshotButForTheWallClock(t *testing.T) {
 			if time.Now().After(deadline) {
 				t.Fatalf("%s: timers that stand still: %+v after %+v", id, now, after)
 			}
+		}
+		// A sleep that began before the snapshot is as long as it was to be.
+		nap := restored.clocks()
+		for ; nap.Nap == 0 && time.Now().Before(deadline); nap = restored.clocks() {
+			time.Sleep(tick)
+		}
+		if nap.Nap < (3200 * time.Millisecond).Nanoseconds() {
+			t.Errorf("%s: a sleep of 3.2 s took %v", id, time.Duration(nap.Nap))
 		}
 		before = restored.clocks()
 		image = b.checkpoint(id)

@@ -22,6 +22,8 @@ type clocks struct {
 	Started, Child int64
 	// Ticks counts what an interval timer of the monotonic clock brought, by the fashion in which it tells.
 	TimerFD, Interval, Loop int64
+	// Nap is how long a sleep of napLength by the wall clock's name took on the monotonic clock; 0 until it is over.
+	Nap int64
 	// Alarms counts timers that were set to an hour from their start.
 	Alarms int64
 }
@@ -29,7 +31,10 @@ type clocks struct {
 // tick is the interval of all timers.
 const tick = 20 * time.Millisecond
 
-type timers struct{ timerFD, interval, loop, alarms atomic.Int64 }
+// napLength is longer than what happens between its beginning and the snapshot.
+const napLength = 3200 * time.Millisecond
+
+type timers struct{ timerFD, interval, loop, alarms, nap atomic.Int64 }
 
 func startTimers() *timers {
 	t := &timers{}
@@ -59,6 +64,13 @@ func startTimers() *timers {
 			}
 		}
 	}()
+	go func() {
+		length := unix.NsecToTimespec(napLength.Nanoseconds())
+		begin := now(unix.CLOCK_MONOTONIC)
+		for unix.ClockNanosleep(unix.CLOCK_REALTIME, 0, &length, &length) == unix.EINTR {
+		}
+		t.nap.Store(now(unix.CLOCK_MONOTONIC) - begin)
+	}()
 	return t
 }
 
@@ -73,7 +85,7 @@ func readClocks(t *timers) clocks {
 	child := must(exec.Command("/proc/self/exe", "start-time").Output())
 	c.Child = must(strconv.ParseInt(strings.TrimSpace(string(child)), 10, 64))
 	if t != nil {
-		c.TimerFD, c.Interval, c.Loop, c.Alarms = t.timerFD.Load(), t.interval.Load(), t.loop.Load(), t.alarms.Load()
+		c.TimerFD, c.Interval, c.Loop, c.Alarms, c.Nap = t.timerFD.Load(), t.interval.Load(), t.loop.Load(), t.alarms.Load(), t.nap.Load()
 	}
 	return c
 }
