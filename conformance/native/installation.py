@@ -232,9 +232,9 @@ class Installation:
         return [name for name in names if name not in owned]
 
     def folders(self, name):
-        """Names in a folder of its data: "boxes", "snapshots"."""
+        """Names of the folders in a folder of its data: "boxes", "snapshots"."""
         folder = self.data / name
-        return sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+        return sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
 
     def kill(self, *names):
         """kill -9 of "server" and "engine", and waits until they are gone."""

@@ -231,7 +231,7 @@ def test_snapshots_on_disk_are_for_root_alone(atoll, client, keep):
     assert folder.stat().st_mode & 0o077 == 0 and folder.stat().st_uid == 0
     for path in folder.rglob("*"):
         assert path.stat().st_mode & 0o077 == 0 and path.stat().st_uid == 0, path
-    assert (atoll.data / "secret" / "snapshot_key").stat().st_mode & 0o777 == 0o600
+    assert (atoll.data / "snapshots" / "key").stat().st_mode & 0o777 == 0o600
 
 
 # Snapshots
