@@ -234,7 +234,9 @@ class Installation:
     def folders(self, name):
         """Names of the folders in a folder of its data: "boxes", "snapshots"."""
         folder = self.data / name
-        return sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+        with contextlib.suppress(FileNotFoundError):
+            return sorted(entry.name for entry in os.scandir(folder) if entry.is_dir())
+        return []
 
     def kill(self, *names):
         """kill -9 of "server" and "engine", and waits until they are gone."""
