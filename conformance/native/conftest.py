@@ -18,7 +18,7 @@ def pytest_collection_modifyitems(config, items):
 
 # Machines that test are shared, and a busy one may break what depends on when something happens. One more try, shown as RERUN with its
 # failure: every one is a bug, of the test or of Atoll, until its cause is known. More than so many of them are no accident.
-MOST_RERUNS = 3
+MOST_RERUNS = 6
 
 
 def pytest_configure(config):
