@@ -145,6 +145,8 @@ def page(found):
         "export E2B_API_KEY=\"$(sudo cat <data folder>/secret/api-key)\"",
         "```",
         "",
+        "Clients that take only keys that begin with `e2b_` get that put in front of the key.",
+        "",
         "`base` and `code-interpreter-v1` are this installation's Python template. Sandboxes reach no network outside. A sandbox's port is at",
         "`{port}-{id}.localhost:8080` (`--domain` sets another name), or with the headers `E2b-Sandbox-Id` and `E2b-Sandbox-Port`.",
         "",

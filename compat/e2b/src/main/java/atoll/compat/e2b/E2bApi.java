@@ -1,7 +1,9 @@
 package atoll.compat.e2b;
 
 import atoll.core.Atoll;
+import atoll.core.AtollException;
 import atoll.core.Caller;
+import atoll.core.ErrorCode;
 import atoll.http.Exchange;
 import atoll.http.RouteHandler;
 import atoll.http.RouteTable;
@@ -19,6 +21,8 @@ public final class E2bApi {
     static final String ENVD_VERSION = "0.6.13";
 
     static final String NOT_YET = "is not supported by this server yet";
+
+    private static final String KEY_PREFIX = "e2b_";
 
     private interface CallerHandler {
         void handle(Exchange exchange, Caller caller) throws IOException, InterruptedException;
@@ -98,8 +102,19 @@ public final class E2bApi {
     }
 
     private RouteHandler guarded(CallerHandler handler) {
-        return ApiErrors.answering(
-                exchange -> handler.handle(exchange, atoll.keys().authenticate(key(exchange))));
+        return ApiErrors.answering(exchange -> handler.handle(exchange, caller(key(exchange))));
+    }
+
+    /** Some clients take only keys that begin as E2B's do: any key of this installation may have that put in front. */
+    private Caller caller(String key) {
+        try {
+            return atoll.keys().authenticate(key);
+        } catch (AtollException e) {
+            if (e.code() != ErrorCode.UNAUTHENTICATED || !key.startsWith(KEY_PREFIX)) {
+                throw e;
+            }
+            return atoll.keys().authenticate(key.substring(KEY_PREFIX.length()));
+        }
     }
 
     /** The SDKs' own header; older tools send a bearer. */

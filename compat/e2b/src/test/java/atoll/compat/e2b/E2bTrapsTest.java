@@ -100,6 +100,20 @@ class E2bTrapsTest {
     }
 
     @Test
+    void a_key_may_have_the_prefix_that_some_clients_insist_on() throws Exception {
+        for (String key : new String[] {CoreFixture.KEY, "e2b_" + CoreFixture.KEY}) {
+            assertThat(e2b.send("GET", "/v2/sandboxes", Map.of("X-API-KEY", key), NOTHING)
+                            .status())
+                    .isEqualTo(200);
+        }
+        for (String key : new String[] {"e2b_", "e2b_e2b_" + CoreFixture.KEY, "e2b_wrong"}) {
+            assertThat(e2b.send("GET", "/v2/sandboxes", Map.of("X-API-KEY", key), NOTHING)
+                            .status())
+                    .isEqualTo(401);
+        }
+    }
+
+    @Test
     void an_idempotency_key_makes_one_sandbox_and_without_one_nothing_may_be_repeated() throws Exception {
         Map<String, String> keyed = Map.of("X-API-KEY", CoreFixture.KEY, "Idempotency-Key", "a-key");
         byte[] body = utf8("{\"templateID\":\"base\"}");
