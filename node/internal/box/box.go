@@ -738,18 +738,8 @@ func (b *box) unlessOver(err error) error {
 	return b.unlessEnded(err)
 }
 
-// endNotice is how much later than the runtime we may hear of a sandbox's end.
-const endNotice = 200 * time.Millisecond
-
 // unlessEnded names the end of the box as the reason for an error that came with it.
 func (b *box) unlessEnded(err error) error {
-	if err == nil {
-		return nil
-	}
-	select {
-	case <-b.life.Done():
-	case <-time.After(endNotice):
-	}
 	cause := context.Cause(b.life)
 	switch {
 	case cause == nil:

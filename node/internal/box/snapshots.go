@@ -362,10 +362,18 @@ func (b *box) checkpoint(draft *snapshot.Draft, kind enginev1.SnapshotKind) (*sn
 	err := write(ctx, c.id, c.dir, c.spec.Build, draft.Image())
 	m.Snapshot.StoppedMs = uint32(time.Since(began).Milliseconds())
 	if err != nil {
+		// The runtime may notice a sandbox's end before we do.
+		select {
+		case <-b.life.Done():
+		case <-time.After(endNotice):
+		}
 		return nil, b.unlessEnded(err)
 	}
 	return m, nil
 }
+
+// endNotice is how much later than the runtime we may hear of a sandbox's end.
+const endNotice = 200 * time.Millisecond
 
 // Snapshots returns those that are not the pause of a box.
 func (n *Node) Snapshots() []*enginev1.Snapshot {
