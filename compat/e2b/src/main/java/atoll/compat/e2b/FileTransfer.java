@@ -181,15 +181,9 @@ final class FileTransfer {
 
     private ObjectNode write(SandboxRequest request, String user, String path, OptionalLong length, Pieces pieces)
             throws IOException, InterruptedException {
+        Map<String, String> attributes = attributes(request);
         var what = new WriteFile(
-                path,
-                WriteFile.Mode.REPLACE,
-                0,
-                OptionalInt.empty(),
-                true,
-                Optional.empty(),
-                attributes(request),
-                length);
+                path, WriteFile.Mode.REPLACE, 0, OptionalInt.empty(), true, Optional.empty(), attributes, length);
         FileStat file;
         try (FileWriter writer = files.write(request.caller(), request.sandbox(), user, what)) {
             Optional<ByteBuffer> piece = pieces.next();
@@ -202,7 +196,7 @@ final class FileTransfer {
         ObjectNode told =
                 NODES.objectNode().put("name", file.name()).put("type", "file").put("path", file.path());
         ObjectNode metadata = NODES.objectNode();
-        attributes(request).forEach((name, value) -> metadata.put(name.substring(FileViews.ATTRIBUTE.length()), value));
+        attributes.forEach((name, value) -> metadata.put(name.substring(FileViews.ATTRIBUTE.length()), value));
         if (!metadata.isEmpty()) {
             told.set("metadata", metadata);
         }

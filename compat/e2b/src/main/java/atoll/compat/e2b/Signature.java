@@ -6,6 +6,7 @@ import java.security.MessageDigest;
 import java.security.NoSuchAlgorithmException;
 import java.time.Instant;
 import java.util.Base64;
+import java.util.Objects;
 
 /** Signed file addresses: SHA-256 over path, operation, user, token and expiry, as the SDKs make it on their side. */
 final class Signature {
@@ -24,9 +25,10 @@ final class Signature {
             }
         }
         String operation = exchange.method().equals("POST") ? "write" : "read";
-        String signed = exchange.query("path") == null ? "" : String.valueOf(exchange.query("path"));
-        String user = exchange.query("username");
-        String raw = signed + ":" + operation + ":" + (user == null ? "" : user) + ":" + token
+        String raw = Objects.requireNonNullElse(exchange.query("path"), "")
+                + ":" + operation
+                + ":" + Objects.requireNonNullElse(exchange.query("username"), "")
+                + ":" + token
                 + (expiry == null ? "" : ":" + expiry);
         byte[] expected = ("v1_" + hash(raw)).getBytes(StandardCharsets.UTF_8);
         byte[] given = String.valueOf(exchange.query("signature")).getBytes(StandardCharsets.UTF_8);
