@@ -27,6 +27,69 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// Where an image came from.
+type ImageOrigin int32
+
+const (
+	ImageOrigin_IMAGE_ORIGIN_UNSPECIFIED ImageOrigin = 0
+	ImageOrigin_IMAGE_ORIGIN_RECIPE      ImageOrigin = 1
+	ImageOrigin_IMAGE_ORIGIN_REGISTRY    ImageOrigin = 2
+	ImageOrigin_IMAGE_ORIGIN_ARCHIVE     ImageOrigin = 3
+	ImageOrigin_IMAGE_ORIGIN_DOCKERFILE  ImageOrigin = 4
+	// A sandbox that was saved.
+	ImageOrigin_IMAGE_ORIGIN_BOX           ImageOrigin = 5
+	ImageOrigin_IMAGE_ORIGIN_DOCKER_DAEMON ImageOrigin = 6
+)
+
+// Enum value maps for ImageOrigin.
+var (
+	ImageOrigin_name = map[int32]string{
+		0: "IMAGE_ORIGIN_UNSPECIFIED",
+		1: "IMAGE_ORIGIN_RECIPE",
+		2: "IMAGE_ORIGIN_REGISTRY",
+		3: "IMAGE_ORIGIN_ARCHIVE",
+		4: "IMAGE_ORIGIN_DOCKERFILE",
+		5: "IMAGE_ORIGIN_BOX",
+		6: "IMAGE_ORIGIN_DOCKER_DAEMON",
+	}
+	ImageOrigin_value = map[string]int32{
+		"IMAGE_ORIGIN_UNSPECIFIED":   0,
+		"IMAGE_ORIGIN_RECIPE":        1,
+		"IMAGE_ORIGIN_REGISTRY":      2,
+		"IMAGE_ORIGIN_ARCHIVE":       3,
+		"IMAGE_ORIGIN_DOCKERFILE":    4,
+		"IMAGE_ORIGIN_BOX":           5,
+		"IMAGE_ORIGIN_DOCKER_DAEMON": 6,
+	}
+)
+
+func (x ImageOrigin) Enum() *ImageOrigin {
+	p := new(ImageOrigin)
+	*p = x
+	return p
+}
+
+func (x ImageOrigin) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ImageOrigin) Descriptor() protoreflect.EnumDescriptor {
+	return file_atoll_engine_v1_engine_proto_enumTypes[0].Descriptor()
+}
+
+func (ImageOrigin) Type() protoreflect.EnumType {
+	return &file_atoll_engine_v1_engine_proto_enumTypes[0]
+}
+
+func (x ImageOrigin) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ImageOrigin.Descriptor instead.
+func (ImageOrigin) EnumDescriptor() ([]byte, []int) {
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{0}
+}
+
 type BoxState int32
 
 const (
@@ -84,11 +147,11 @@ func (x BoxState) String() string {
 }
 
 func (BoxState) Descriptor() protoreflect.EnumDescriptor {
-	return file_atoll_engine_v1_engine_proto_enumTypes[0].Descriptor()
+	return file_atoll_engine_v1_engine_proto_enumTypes[1].Descriptor()
 }
 
 func (BoxState) Type() protoreflect.EnumType {
-	return &file_atoll_engine_v1_engine_proto_enumTypes[0]
+	return &file_atoll_engine_v1_engine_proto_enumTypes[1]
 }
 
 func (x BoxState) Number() protoreflect.EnumNumber {
@@ -97,7 +160,7 @@ func (x BoxState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use BoxState.Descriptor instead.
 func (BoxState) EnumDescriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{0}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{1}
 }
 
 type BoxEndReason int32
@@ -148,11 +211,11 @@ func (x BoxEndReason) String() string {
 }
 
 func (BoxEndReason) Descriptor() protoreflect.EnumDescriptor {
-	return file_atoll_engine_v1_engine_proto_enumTypes[1].Descriptor()
+	return file_atoll_engine_v1_engine_proto_enumTypes[2].Descriptor()
 }
 
 func (BoxEndReason) Type() protoreflect.EnumType {
-	return &file_atoll_engine_v1_engine_proto_enumTypes[1]
+	return &file_atoll_engine_v1_engine_proto_enumTypes[2]
 }
 
 func (x BoxEndReason) Number() protoreflect.EnumNumber {
@@ -161,7 +224,7 @@ func (x BoxEndReason) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use BoxEndReason.Descriptor instead.
 func (BoxEndReason) EnumDescriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{1}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{2}
 }
 
 type SnapshotKind int32
@@ -199,11 +262,11 @@ func (x SnapshotKind) String() string {
 }
 
 func (SnapshotKind) Descriptor() protoreflect.EnumDescriptor {
-	return file_atoll_engine_v1_engine_proto_enumTypes[2].Descriptor()
+	return file_atoll_engine_v1_engine_proto_enumTypes[3].Descriptor()
 }
 
 func (SnapshotKind) Type() protoreflect.EnumType {
-	return &file_atoll_engine_v1_engine_proto_enumTypes[2]
+	return &file_atoll_engine_v1_engine_proto_enumTypes[3]
 }
 
 func (x SnapshotKind) Number() protoreflect.EnumNumber {
@@ -212,7 +275,7 @@ func (x SnapshotKind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use SnapshotKind.Descriptor instead.
 func (SnapshotKind) EnumDescriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{2}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{3}
 }
 
 type GetInfoRequest struct {
@@ -272,9 +335,12 @@ type EngineInfo struct {
 	// Ed25519, 32 bytes as hex: what this installation signs its snapshots with.
 	SnapshotKey string `protobuf:"bytes,14,opt,name=snapshot_key,json=snapshotKey,proto3" json:"snapshot_key,omitempty"`
 	// Builds whose snapshots it can restore, the current one first.
-	RuntimeVersions []string `protobuf:"bytes,15,rep,name=runtime_versions,json=runtimeVersions,proto3" json:"runtime_versions,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	RuntimeVersions []string   `protobuf:"bytes,15,rep,name=runtime_versions,json=runtimeVersions,proto3" json:"runtime_versions,omitempty"`
+	Runtimes        []*Runtime `protobuf:"bytes,16,rep,name=runtimes,proto3" json:"runtimes,omitempty"`
+	// Recipes that it can build.
+	Recipes       []string `protobuf:"bytes,17,rep,name=recipes,proto3" json:"recipes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *EngineInfo) Reset() {
@@ -408,6 +474,20 @@ func (x *EngineInfo) GetSnapshotKey() string {
 func (x *EngineInfo) GetRuntimeVersions() []string {
 	if x != nil {
 		return x.RuntimeVersions
+	}
+	return nil
+}
+
+func (x *EngineInfo) GetRuntimes() []*Runtime {
+	if x != nil {
+		return x.Runtimes
+	}
+	return nil
+}
+
+func (x *EngineInfo) GetRecipes() []string {
+	if x != nil {
+		return x.Recipes
 	}
 	return nil
 }
@@ -583,7 +663,10 @@ type Image struct {
 	DefaultLanguage string   `protobuf:"bytes,5,opt,name=default_language,json=defaultLanguage,proto3" json:"default_language,omitempty"`
 	BuiltAtUnixMs   int64    `protobuf:"varint,6,opt,name=built_at_unix_ms,json=builtAtUnixMs,proto3" json:"built_at_unix_ms,omitempty"`
 	// The image's metadata as JSON text (packages, versions, user, workdir).
-	MetadataJson  string `protobuf:"bytes,7,opt,name=metadata_json,json=metadataJson,proto3" json:"metadata_json,omitempty"`
+	MetadataJson string      `protobuf:"bytes,7,opt,name=metadata_json,json=metadataJson,proto3" json:"metadata_json,omitempty"`
+	Origin       ImageOrigin `protobuf:"varint,8,opt,name=origin,proto3,enum=atoll.engine.v1.ImageOrigin" json:"origin,omitempty"`
+	// What it was made of: a recipe's name, or a reference with the digest of its manifest.
+	Source        string `protobuf:"bytes,9,opt,name=source,proto3" json:"source,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -667,6 +750,1312 @@ func (x *Image) GetMetadataJson() string {
 	return ""
 }
 
+func (x *Image) GetOrigin() ImageOrigin {
+	if x != nil {
+		return x.Origin
+	}
+	return ImageOrigin_IMAGE_ORIGIN_UNSPECIFIED
+}
+
+func (x *Image) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+type ImageRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Digest        string                 `protobuf:"bytes,1,opt,name=digest,proto3" json:"digest,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ImageRequest) Reset() {
+	*x = ImageRequest{}
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ImageRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ImageRequest) ProtoMessage() {}
+
+func (x *ImageRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ImageRequest.ProtoReflect.Descriptor instead.
+func (*ImageRequest) Descriptor() ([]byte, []int) {
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *ImageRequest) GetDigest() string {
+	if x != nil {
+		return x.Digest
+	}
+	return ""
+}
+
+type DeleteImageReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	FreedBytes    uint64                 `protobuf:"varint,1,opt,name=freed_bytes,json=freedBytes,proto3" json:"freed_bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteImageReply) Reset() {
+	*x = DeleteImageReply{}
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteImageReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteImageReply) ProtoMessage() {}
+
+func (x *DeleteImageReply) ProtoReflect() protoreflect.Message {
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteImageReply.ProtoReflect.Descriptor instead.
+func (*DeleteImageReply) Descriptor() ([]byte, []int) {
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *DeleteImageReply) GetFreedBytes() uint64 {
+	if x != nil {
+		return x.FreedBytes
+	}
+	return 0
+}
+
+type PruneImagesRequest struct {
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	KeepDigests []string               `protobuf:"bytes,1,rep,name=keep_digests,json=keepDigests,proto3" json:"keep_digests,omitempty"`
+	// Only images older than this are removed.
+	BuiltBeforeUnixMs int64 `protobuf:"varint,2,opt,name=built_before_unix_ms,json=builtBeforeUnixMs,proto3" json:"built_before_unix_ms,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
+}
+
+func (x *PruneImagesRequest) Reset() {
+	*x = PruneImagesRequest{}
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PruneImagesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PruneImagesRequest) ProtoMessage() {}
+
+func (x *PruneImagesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PruneImagesRequest.ProtoReflect.Descriptor instead.
+func (*PruneImagesRequest) Descriptor() ([]byte, []int) {
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *PruneImagesRequest) GetKeepDigests() []string {
+	if x != nil {
+		return x.KeepDigests
+	}
+	return nil
+}
+
+func (x *PruneImagesRequest) GetBuiltBeforeUnixMs() int64 {
+	if x != nil {
+		return x.BuiltBeforeUnixMs
+	}
+	return 0
+}
+
+type PruneImagesReply struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	RemovedDigests []string               `protobuf:"bytes,1,rep,name=removed_digests,json=removedDigests,proto3" json:"removed_digests,omitempty"`
+	FreedBytes     uint64                 `protobuf:"varint,2,opt,name=freed_bytes,json=freedBytes,proto3" json:"freed_bytes,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *PruneImagesReply) Reset() {
+	*x = PruneImagesReply{}
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PruneImagesReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PruneImagesReply) ProtoMessage() {}
+
+func (x *PruneImagesReply) ProtoReflect() protoreflect.Message {
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PruneImagesReply.ProtoReflect.Descriptor instead.
+func (*PruneImagesReply) Descriptor() ([]byte, []int) {
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *PruneImagesReply) GetRemovedDigests() []string {
+	if x != nil {
+		return x.RemovedDigests
+	}
+	return nil
+}
+
+func (x *PruneImagesReply) GetFreedBytes() uint64 {
+	if x != nil {
+		return x.FreedBytes
+	}
+	return 0
+}
+
+type MakeImageRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Message:
+	//
+	//	*MakeImageRequest_Begin
+	//	*MakeImageRequest_Data
+	Message       isMakeImageRequest_Message `protobuf_oneof:"message"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MakeImageRequest) Reset() {
+	*x = MakeImageRequest{}
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MakeImageRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MakeImageRequest) ProtoMessage() {}
+
+func (x *MakeImageRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MakeImageRequest.ProtoReflect.Descriptor instead.
+func (*MakeImageRequest) Descriptor() ([]byte, []int) {
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *MakeImageRequest) GetMessage() isMakeImageRequest_Message {
+	if x != nil {
+		return x.Message
+	}
+	return nil
+}
+
+func (x *MakeImageRequest) GetBegin() *MakeImageBegin {
+	if x != nil {
+		if x, ok := x.Message.(*MakeImageRequest_Begin); ok {
+			return x.Begin
+		}
+	}
+	return nil
+}
+
+func (x *MakeImageRequest) GetData() []byte {
+	if x != nil {
+		if x, ok := x.Message.(*MakeImageRequest_Data); ok {
+			return x.Data
+		}
+	}
+	return nil
+}
+
+type isMakeImageRequest_Message interface {
+	isMakeImageRequest_Message()
+}
+
+type MakeImageRequest_Begin struct {
+	Begin *MakeImageBegin `protobuf:"bytes,1,opt,name=begin,proto3,oneof"`
+}
+
+type MakeImageRequest_Data struct {
+	Data []byte `protobuf:"bytes,2,opt,name=data,proto3,oneof"`
+}
+
+func (*MakeImageRequest_Begin) isMakeImageRequest_Message() {}
+
+func (*MakeImageRequest_Data) isMakeImageRequest_Message() {}
+
+type MakeImageBegin struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What it is made for, e.g. "my-template@3"; shown in lists, not unique.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Types that are valid to be assigned to Source:
+	//
+	//	*MakeImageBegin_Recipe
+	//	*MakeImageBegin_Registry
+	//	*MakeImageBegin_Archive
+	//	*MakeImageBegin_Dockerfile
+	//	*MakeImageBegin_Box
+	//	*MakeImageBegin_DockerDaemon
+	Source        isMakeImageBegin_Source `protobuf_oneof:"source"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MakeImageBegin) Reset() {
+	*x = MakeImageBegin{}
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MakeImageBegin) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MakeImageBegin) ProtoMessage() {}
+
+func (x *MakeImageBegin) ProtoReflect() protoreflect.Message {
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MakeImageBegin.ProtoReflect.Descriptor instead.
+func (*MakeImageBegin) Descriptor() ([]byte, []int) {
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *MakeImageBegin) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *MakeImageBegin) GetSource() isMakeImageBegin_Source {
+	if x != nil {
+		return x.Source
+	}
+	return nil
+}
+
+func (x *MakeImageBegin) GetRecipe() *RecipeSource {
+	if x != nil {
+		if x, ok := x.Source.(*MakeImageBegin_Recipe); ok {
+			return x.Recipe
+		}
+	}
+	return nil
+}
+
+func (x *MakeImageBegin) GetRegistry() *RegistrySource {
+	if x != nil {
+		if x, ok := x.Source.(*MakeImageBegin_Registry); ok {
+			return x.Registry
+		}
+	}
+	return nil
+}
+
+func (x *MakeImageBegin) GetArchive() *ArchiveSource {
+	if x != nil {
+		if x, ok := x.Source.(*MakeImageBegin_Archive); ok {
+			return x.Archive
+		}
+	}
+	return nil
+}
+
+func (x *MakeImageBegin) GetDockerfile() *DockerfileSource {
+	if x != nil {
+		if x, ok := x.Source.(*MakeImageBegin_Dockerfile); ok {
+			return x.Dockerfile
+		}
+	}
+	return nil
+}
+
+func (x *MakeImageBegin) GetBox() *BoxSource {
+	if x != nil {
+		if x, ok := x.Source.(*MakeImageBegin_Box); ok {
+			return x.Box
+		}
+	}
+	return nil
+}
+
+func (x *MakeImageBegin) GetDockerDaemon() *DockerDaemonSource {
+	if x != nil {
+		if x, ok := x.Source.(*MakeImageBegin_DockerDaemon); ok {
+			return x.DockerDaemon
+		}
+	}
+	return nil
+}
+
+type isMakeImageBegin_Source interface {
+	isMakeImageBegin_Source()
+}
+
+type MakeImageBegin_Recipe struct {
+	Recipe *RecipeSource `protobuf:"bytes,2,opt,name=recipe,proto3,oneof"`
+}
+
+type MakeImageBegin_Registry struct {
+	Registry *RegistrySource `protobuf:"bytes,3,opt,name=registry,proto3,oneof"`
+}
+
+type MakeImageBegin_Archive struct {
+	// docker save, an OCI layout, or a root file system; tar, also compressed with gzip or zstd.
+	Archive *ArchiveSource `protobuf:"bytes,4,opt,name=archive,proto3,oneof"`
+}
+
+type MakeImageBegin_Dockerfile struct {
+	Dockerfile *DockerfileSource `protobuf:"bytes,5,opt,name=dockerfile,proto3,oneof"`
+}
+
+type MakeImageBegin_Box struct {
+	Box *BoxSource `protobuf:"bytes,6,opt,name=box,proto3,oneof"`
+}
+
+type MakeImageBegin_DockerDaemon struct {
+	DockerDaemon *DockerDaemonSource `protobuf:"bytes,7,opt,name=docker_daemon,json=dockerDaemon,proto3,oneof"`
+}
+
+func (*MakeImageBegin_Recipe) isMakeImageBegin_Source() {}
+
+func (*MakeImageBegin_Registry) isMakeImageBegin_Source() {}
+
+func (*MakeImageBegin_Archive) isMakeImageBegin_Source() {}
+
+func (*MakeImageBegin_Dockerfile) isMakeImageBegin_Source() {}
+
+func (*MakeImageBegin_Box) isMakeImageBegin_Source() {}
+
+func (*MakeImageBegin_DockerDaemon) isMakeImageBegin_Source() {}
+
+type RecipeSource struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Recipe        string                 `protobuf:"bytes,1,opt,name=recipe,proto3" json:"recipe,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RecipeSource) Reset() {
+	*x = RecipeSource{}
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RecipeSource) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RecipeSource) ProtoMessage() {}
+
+func (x *RecipeSource) ProtoReflect() protoreflect.Message {
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RecipeSource.ProtoReflect.Descriptor instead.
+func (*RecipeSource) Descriptor() ([]byte, []int) {
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *RecipeSource) GetRecipe() string {
+	if x != nil {
+		return x.Recipe
+	}
+	return ""
+}
+
+type RegistrySource struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As in FROM: "python:3.12-slim", "registry.example:5000/team/image@sha256:…".
+	Reference string          `protobuf:"bytes,1,opt,name=reference,proto3" json:"reference,omitempty"`
+	Auths     []*RegistryAuth `protobuf:"bytes,2,rep,name=auths,proto3" json:"auths,omitempty"`
+	// Registries, as "host[:port]", that are spoken to without TLS. Those on loopback are anyway.
+	PlainHttp     []string `protobuf:"bytes,3,rep,name=plain_http,json=plainHttp,proto3" json:"plain_http,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RegistrySource) Reset() {
+	*x = RegistrySource{}
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RegistrySource) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RegistrySource) ProtoMessage() {}
+
+func (x *RegistrySource) ProtoReflect() protoreflect.Message {
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RegistrySource.ProtoReflect.Descriptor instead.
+func (*RegistrySource) Descriptor() ([]byte, []int) {
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *RegistrySource) GetReference() string {
+	if x != nil {
+		return x.Reference
+	}
+	return ""
+}
+
+func (x *RegistrySource) GetAuths() []*RegistryAuth {
+	if x != nil {
+		return x.Auths
+	}
+	return nil
+}
+
+func (x *RegistrySource) GetPlainHttp() []string {
+	if x != nil {
+		return x.PlainHttp
+	}
+	return nil
+}
+
+type RegistryAuth struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "host[:port]"
+	Registry string `protobuf:"bytes,1,opt,name=registry,proto3" json:"registry,omitempty"`
+	Username string `protobuf:"bytes,2,opt,name=username,proto3" json:"username,omitempty"`
+	Password string `protobuf:"bytes,3,opt,name=password,proto3" json:"password,omitempty"`
+	// Instead of both.
+	Token         string `protobuf:"bytes,4,opt,name=token,proto3" json:"token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RegistryAuth) Reset() {
+	*x = RegistryAuth{}
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RegistryAuth) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RegistryAuth) ProtoMessage() {}
+
+func (x *RegistryAuth) ProtoReflect() protoreflect.Message {
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RegistryAuth.ProtoReflect.Descriptor instead.
+func (*RegistryAuth) Descriptor() ([]byte, []int) {
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *RegistryAuth) GetRegistry() string {
+	if x != nil {
+		return x.Registry
+	}
+	return ""
+}
+
+func (x *RegistryAuth) GetUsername() string {
+	if x != nil {
+		return x.Username
+	}
+	return ""
+}
+
+func (x *RegistryAuth) GetPassword() string {
+	if x != nil {
+		return x.Password
+	}
+	return ""
+}
+
+func (x *RegistryAuth) GetToken() string {
+	if x != nil {
+		return x.Token
+	}
+	return ""
+}
+
+type ArchiveSource struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ArchiveSource) Reset() {
+	*x = ArchiveSource{}
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ArchiveSource) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ArchiveSource) ProtoMessage() {}
+
+func (x *ArchiveSource) ProtoReflect() protoreflect.Message {
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ArchiveSource.ProtoReflect.Descriptor instead.
+func (*ArchiveSource) Descriptor() ([]byte, []int) {
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{16}
+}
+
+type BoxSource struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	BoxId         string                 `protobuf:"bytes,1,opt,name=box_id,json=boxId,proto3" json:"box_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BoxSource) Reset() {
+	*x = BoxSource{}
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BoxSource) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BoxSource) ProtoMessage() {}
+
+func (x *BoxSource) ProtoReflect() protoreflect.Message {
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BoxSource.ProtoReflect.Descriptor instead.
+func (*BoxSource) Descriptor() ([]byte, []int) {
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *BoxSource) GetBoxId() string {
+	if x != nil {
+		return x.BoxId
+	}
+	return ""
+}
+
+type DockerDaemonSource struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Reference     string                 `protobuf:"bytes,1,opt,name=reference,proto3" json:"reference,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DockerDaemonSource) Reset() {
+	*x = DockerDaemonSource{}
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DockerDaemonSource) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DockerDaemonSource) ProtoMessage() {}
+
+func (x *DockerDaemonSource) ProtoReflect() protoreflect.Message {
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DockerDaemonSource.ProtoReflect.Descriptor instead.
+func (*DockerDaemonSource) Descriptor() ([]byte, []int) {
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *DockerDaemonSource) GetReference() string {
+	if x != nil {
+		return x.Reference
+	}
+	return ""
+}
+
+// Built in sandboxes, never on the host. The build context follows as a tar; none for a Dockerfile that needs none.
+type DockerfileSource struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Dockerfile string                 `protobuf:"bytes,1,opt,name=dockerfile,proto3" json:"dockerfile,omitempty"`
+	Args       map[string]string      `protobuf:"bytes,2,rep,name=args,proto3" json:"args,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// The stage to build; empty: the last.
+	Target string `protobuf:"bytes,3,opt,name=target,proto3" json:"target,omitempty"`
+	// What FROM names may stand for beside references: name to digest of an image that is here.
+	NamedImages map[string]string `protobuf:"bytes,4,rep,name=named_images,json=namedImages,proto3" json:"named_images,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Auths       []*RegistryAuth   `protobuf:"bytes,5,rep,name=auths,proto3" json:"auths,omitempty"`
+	PlainHttp   []string          `protobuf:"bytes,6,rep,name=plain_http,json=plainHttp,proto3" json:"plain_http,omitempty"`
+	// Of the sandboxes that its steps run in.
+	Limits  *execv1.Limits `protobuf:"bytes,7,opt,name=limits,proto3" json:"limits,omitempty"`
+	Network *BuildNetwork  `protobuf:"bytes,8,opt,name=network,proto3" json:"network,omitempty"`
+	// For its steps alone, not in the image.
+	StepEnv       map[string]string `protobuf:"bytes,9,rep,name=step_env,json=stepEnv,proto3" json:"step_env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	NoCache       bool              `protobuf:"varint,10,opt,name=no_cache,json=noCache,proto3" json:"no_cache,omitempty"`
+	StepTimeoutMs uint32            `protobuf:"varint,11,opt,name=step_timeout_ms,json=stepTimeoutMs,proto3" json:"step_timeout_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DockerfileSource) Reset() {
+	*x = DockerfileSource{}
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DockerfileSource) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DockerfileSource) ProtoMessage() {}
+
+func (x *DockerfileSource) ProtoReflect() protoreflect.Message {
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DockerfileSource.ProtoReflect.Descriptor instead.
+func (*DockerfileSource) Descriptor() ([]byte, []int) {
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *DockerfileSource) GetDockerfile() string {
+	if x != nil {
+		return x.Dockerfile
+	}
+	return ""
+}
+
+func (x *DockerfileSource) GetArgs() map[string]string {
+	if x != nil {
+		return x.Args
+	}
+	return nil
+}
+
+func (x *DockerfileSource) GetTarget() string {
+	if x != nil {
+		return x.Target
+	}
+	return ""
+}
+
+func (x *DockerfileSource) GetNamedImages() map[string]string {
+	if x != nil {
+		return x.NamedImages
+	}
+	return nil
+}
+
+func (x *DockerfileSource) GetAuths() []*RegistryAuth {
+	if x != nil {
+		return x.Auths
+	}
+	return nil
+}
+
+func (x *DockerfileSource) GetPlainHttp() []string {
+	if x != nil {
+		return x.PlainHttp
+	}
+	return nil
+}
+
+func (x *DockerfileSource) GetLimits() *execv1.Limits {
+	if x != nil {
+		return x.Limits
+	}
+	return nil
+}
+
+func (x *DockerfileSource) GetNetwork() *BuildNetwork {
+	if x != nil {
+		return x.Network
+	}
+	return nil
+}
+
+func (x *DockerfileSource) GetStepEnv() map[string]string {
+	if x != nil {
+		return x.StepEnv
+	}
+	return nil
+}
+
+func (x *DockerfileSource) GetNoCache() bool {
+	if x != nil {
+		return x.NoCache
+	}
+	return false
+}
+
+func (x *DockerfileSource) GetStepTimeoutMs() uint32 {
+	if x != nil {
+		return x.StepTimeoutMs
+	}
+	return 0
+}
+
+// Outward only. Private, link-local, loopback and the host's own addresses are out of reach unless named.
+type BuildNetwork struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Enabled bool                   `protobuf:"varint,1,opt,name=enabled,proto3" json:"enabled,omitempty"`
+	// "10.1.2.3", "10.1.0.0/16" or "mirror.internal:443".
+	Allow         []string `protobuf:"bytes,2,rep,name=allow,proto3" json:"allow,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BuildNetwork) Reset() {
+	*x = BuildNetwork{}
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BuildNetwork) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BuildNetwork) ProtoMessage() {}
+
+func (x *BuildNetwork) ProtoReflect() protoreflect.Message {
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BuildNetwork.ProtoReflect.Descriptor instead.
+func (*BuildNetwork) Descriptor() ([]byte, []int) {
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *BuildNetwork) GetEnabled() bool {
+	if x != nil {
+		return x.Enabled
+	}
+	return false
+}
+
+func (x *BuildNetwork) GetAllow() []string {
+	if x != nil {
+		return x.Allow
+	}
+	return nil
+}
+
+type MakeImageEvent struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Event:
+	//
+	//	*MakeImageEvent_Step
+	//	*MakeImageEvent_Log
+	//	*MakeImageEvent_Progress
+	//	*MakeImageEvent_Done
+	Event         isMakeImageEvent_Event `protobuf_oneof:"event"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MakeImageEvent) Reset() {
+	*x = MakeImageEvent{}
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MakeImageEvent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MakeImageEvent) ProtoMessage() {}
+
+func (x *MakeImageEvent) ProtoReflect() protoreflect.Message {
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MakeImageEvent.ProtoReflect.Descriptor instead.
+func (*MakeImageEvent) Descriptor() ([]byte, []int) {
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *MakeImageEvent) GetEvent() isMakeImageEvent_Event {
+	if x != nil {
+		return x.Event
+	}
+	return nil
+}
+
+func (x *MakeImageEvent) GetStep() *BuildStep {
+	if x != nil {
+		if x, ok := x.Event.(*MakeImageEvent_Step); ok {
+			return x.Step
+		}
+	}
+	return nil
+}
+
+func (x *MakeImageEvent) GetLog() *BuildLog {
+	if x != nil {
+		if x, ok := x.Event.(*MakeImageEvent_Log); ok {
+			return x.Log
+		}
+	}
+	return nil
+}
+
+func (x *MakeImageEvent) GetProgress() *BuildProgress {
+	if x != nil {
+		if x, ok := x.Event.(*MakeImageEvent_Progress); ok {
+			return x.Progress
+		}
+	}
+	return nil
+}
+
+func (x *MakeImageEvent) GetDone() *Image {
+	if x != nil {
+		if x, ok := x.Event.(*MakeImageEvent_Done); ok {
+			return x.Done
+		}
+	}
+	return nil
+}
+
+type isMakeImageEvent_Event interface {
+	isMakeImageEvent_Event()
+}
+
+type MakeImageEvent_Step struct {
+	Step *BuildStep `protobuf:"bytes,1,opt,name=step,proto3,oneof"`
+}
+
+type MakeImageEvent_Log struct {
+	Log *BuildLog `protobuf:"bytes,2,opt,name=log,proto3,oneof"`
+}
+
+type MakeImageEvent_Progress struct {
+	Progress *BuildProgress `protobuf:"bytes,3,opt,name=progress,proto3,oneof"`
+}
+
+type MakeImageEvent_Done struct {
+	Done *Image `protobuf:"bytes,4,opt,name=done,proto3,oneof"`
+}
+
+func (*MakeImageEvent_Step) isMakeImageEvent_Event() {}
+
+func (*MakeImageEvent_Log) isMakeImageEvent_Event() {}
+
+func (*MakeImageEvent_Progress) isMakeImageEvent_Event() {}
+
+func (*MakeImageEvent_Done) isMakeImageEvent_Event() {}
+
+// A step has begun.
+type BuildStep struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Number uint32                 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
+	Total  uint32                 `protobuf:"varint,2,opt,name=total,proto3" json:"total,omitempty"`
+	// E.g. "RUN make".
+	Text          string `protobuf:"bytes,3,opt,name=text,proto3" json:"text,omitempty"`
+	Cached        bool   `protobuf:"varint,4,opt,name=cached,proto3" json:"cached,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BuildStep) Reset() {
+	*x = BuildStep{}
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BuildStep) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BuildStep) ProtoMessage() {}
+
+func (x *BuildStep) ProtoReflect() protoreflect.Message {
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BuildStep.ProtoReflect.Descriptor instead.
+func (*BuildStep) Descriptor() ([]byte, []int) {
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *BuildStep) GetNumber() uint32 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *BuildStep) GetTotal() uint32 {
+	if x != nil {
+		return x.Total
+	}
+	return 0
+}
+
+func (x *BuildStep) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+func (x *BuildStep) GetCached() bool {
+	if x != nil {
+		return x.Cached
+	}
+	return false
+}
+
+type BuildLog struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Data          []byte                 `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`
+	Stderr        bool                   `protobuf:"varint,2,opt,name=stderr,proto3" json:"stderr,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BuildLog) Reset() {
+	*x = BuildLog{}
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BuildLog) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BuildLog) ProtoMessage() {}
+
+func (x *BuildLog) ProtoReflect() protoreflect.Message {
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BuildLog.ProtoReflect.Descriptor instead.
+func (*BuildLog) Descriptor() ([]byte, []int) {
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *BuildLog) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+func (x *BuildLog) GetStderr() bool {
+	if x != nil {
+		return x.Stderr
+	}
+	return false
+}
+
+type BuildProgress struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// E.g. "layer sha256:0123456789ab".
+	What      string `protobuf:"bytes,1,opt,name=what,proto3" json:"what,omitempty"`
+	DoneBytes uint64 `protobuf:"varint,2,opt,name=done_bytes,json=doneBytes,proto3" json:"done_bytes,omitempty"`
+	// 0: not known.
+	TotalBytes    uint64 `protobuf:"varint,3,opt,name=total_bytes,json=totalBytes,proto3" json:"total_bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BuildProgress) Reset() {
+	*x = BuildProgress{}
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BuildProgress) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BuildProgress) ProtoMessage() {}
+
+func (x *BuildProgress) ProtoReflect() protoreflect.Message {
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BuildProgress.ProtoReflect.Descriptor instead.
+func (*BuildProgress) Descriptor() ([]byte, []int) {
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *BuildProgress) GetWhat() string {
+	if x != nil {
+		return x.What
+	}
+	return ""
+}
+
+func (x *BuildProgress) GetDoneBytes() uint64 {
+	if x != nil {
+		return x.DoneBytes
+	}
+	return 0
+}
+
+func (x *BuildProgress) GetTotalBytes() uint64 {
+	if x != nil {
+		return x.TotalBytes
+	}
+	return 0
+}
+
+// A way of isolation that the node has, or could have.
+type Runtime struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "gvisor", "docker"
+	Name      string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Version   string `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
+	Available bool   `protobuf:"varint,3,opt,name=available,proto3" json:"available,omitempty"`
+	// Why not, and what to do about it, one sentence each.
+	Problem string `protobuf:"bytes,4,opt,name=problem,proto3" json:"problem,omitempty"`
+	// What it can't do: "memory_snapshots", "files_snapshots".
+	Lacks         []string `protobuf:"bytes,5,rep,name=lacks,proto3" json:"lacks,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Runtime) Reset() {
+	*x = Runtime{}
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Runtime) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Runtime) ProtoMessage() {}
+
+func (x *Runtime) ProtoReflect() protoreflect.Message {
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Runtime.ProtoReflect.Descriptor instead.
+func (*Runtime) Descriptor() ([]byte, []int) {
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *Runtime) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Runtime) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *Runtime) GetAvailable() bool {
+	if x != nil {
+		return x.Available
+	}
+	return false
+}
+
+func (x *Runtime) GetProblem() string {
+	if x != nil {
+		return x.Problem
+	}
+	return ""
+}
+
+func (x *Runtime) GetLacks() []string {
+	if x != nil {
+		return x.Lacks
+	}
+	return nil
+}
+
 type BoxSpec struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	ImageDigest string                 `protobuf:"bytes,1,opt,name=image_digest,json=imageDigest,proto3" json:"image_digest,omitempty"`
@@ -674,14 +2063,16 @@ type BoxSpec struct {
 	// Contexts whose kernels are started with the box, before anyone asks.
 	WarmContexts []*execv1.ContextSpec `protobuf:"bytes,3,rep,name=warm_contexts,json=warmContexts,proto3" json:"warm_contexts,omitempty"`
 	// Opaque to the engine, kept with the box: how a restarted server finds its pool again.
-	Labels        map[string]string `protobuf:"bytes,4,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Labels map[string]string `protobuf:"bytes,4,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// One of EngineInfo.runtimes; empty: the first of them that is available.
+	Runtime       string `protobuf:"bytes,5,opt,name=runtime,proto3" json:"runtime,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *BoxSpec) Reset() {
 	*x = BoxSpec{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[7]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -693,7 +2084,7 @@ func (x *BoxSpec) String() string {
 func (*BoxSpec) ProtoMessage() {}
 
 func (x *BoxSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[7]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -706,7 +2097,7 @@ func (x *BoxSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BoxSpec.ProtoReflect.Descriptor instead.
 func (*BoxSpec) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{7}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *BoxSpec) GetImageDigest() string {
@@ -737,6 +2128,13 @@ func (x *BoxSpec) GetLabels() map[string]string {
 	return nil
 }
 
+func (x *BoxSpec) GetRuntime() string {
+	if x != nil {
+		return x.Runtime
+	}
+	return ""
+}
+
 type CreateBoxRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// "box-" and 26 lower-case Crockford base32 characters: always the same length, since runsc matches ids by prefix.
@@ -748,7 +2146,7 @@ type CreateBoxRequest struct {
 
 func (x *CreateBoxRequest) Reset() {
 	*x = CreateBoxRequest{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[8]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -760,7 +2158,7 @@ func (x *CreateBoxRequest) String() string {
 func (*CreateBoxRequest) ProtoMessage() {}
 
 func (x *CreateBoxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[8]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -773,7 +2171,7 @@ func (x *CreateBoxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateBoxRequest.ProtoReflect.Descriptor instead.
 func (*CreateBoxRequest) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{8}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *CreateBoxRequest) GetBoxId() string {
@@ -806,7 +2204,7 @@ type AssignBoxRequest struct {
 
 func (x *AssignBoxRequest) Reset() {
 	*x = AssignBoxRequest{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[9]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -818,7 +2216,7 @@ func (x *AssignBoxRequest) String() string {
 func (*AssignBoxRequest) ProtoMessage() {}
 
 func (x *AssignBoxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[9]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -831,7 +2229,7 @@ func (x *AssignBoxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignBoxRequest.ProtoReflect.Descriptor instead.
 func (*AssignBoxRequest) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{9}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *AssignBoxRequest) GetBoxId() string {
@@ -893,7 +2291,7 @@ type UpdateLimitsRequest struct {
 
 func (x *UpdateLimitsRequest) Reset() {
 	*x = UpdateLimitsRequest{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[10]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -905,7 +2303,7 @@ func (x *UpdateLimitsRequest) String() string {
 func (*UpdateLimitsRequest) ProtoMessage() {}
 
 func (x *UpdateLimitsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[10]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -918,7 +2316,7 @@ func (x *UpdateLimitsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateLimitsRequest.ProtoReflect.Descriptor instead.
 func (*UpdateLimitsRequest) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{10}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *UpdateLimitsRequest) GetBoxId() string {
@@ -944,7 +2342,7 @@ type BoxRequest struct {
 
 func (x *BoxRequest) Reset() {
 	*x = BoxRequest{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[11]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -956,7 +2354,7 @@ func (x *BoxRequest) String() string {
 func (*BoxRequest) ProtoMessage() {}
 
 func (x *BoxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[11]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -969,7 +2367,7 @@ func (x *BoxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BoxRequest.ProtoReflect.Descriptor instead.
 func (*BoxRequest) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{11}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *BoxRequest) GetBoxId() string {
@@ -987,7 +2385,7 @@ type ListBoxesRequest struct {
 
 func (x *ListBoxesRequest) Reset() {
 	*x = ListBoxesRequest{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[12]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -999,7 +2397,7 @@ func (x *ListBoxesRequest) String() string {
 func (*ListBoxesRequest) ProtoMessage() {}
 
 func (x *ListBoxesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[12]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1012,7 +2410,7 @@ func (x *ListBoxesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBoxesRequest.ProtoReflect.Descriptor instead.
 func (*ListBoxesRequest) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{12}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{31}
 }
 
 type ListBoxesReply struct {
@@ -1024,7 +2422,7 @@ type ListBoxesReply struct {
 
 func (x *ListBoxesReply) Reset() {
 	*x = ListBoxesReply{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[13]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1036,7 +2434,7 @@ func (x *ListBoxesReply) String() string {
 func (*ListBoxesReply) ProtoMessage() {}
 
 func (x *ListBoxesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[13]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1049,7 +2447,7 @@ func (x *ListBoxesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBoxesReply.ProtoReflect.Descriptor instead.
 func (*ListBoxesReply) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{13}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ListBoxesReply) GetBoxes() []*Box {
@@ -1067,7 +2465,7 @@ type DeleteBoxReply struct {
 
 func (x *DeleteBoxReply) Reset() {
 	*x = DeleteBoxReply{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[14]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1079,7 +2477,7 @@ func (x *DeleteBoxReply) String() string {
 func (*DeleteBoxReply) ProtoMessage() {}
 
 func (x *DeleteBoxReply) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[14]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1092,7 +2490,7 @@ func (x *DeleteBoxReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteBoxReply.ProtoReflect.Descriptor instead.
 func (*DeleteBoxReply) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{14}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{33}
 }
 
 type WatchBoxesRequest struct {
@@ -1103,7 +2501,7 @@ type WatchBoxesRequest struct {
 
 func (x *WatchBoxesRequest) Reset() {
 	*x = WatchBoxesRequest{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[15]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1115,7 +2513,7 @@ func (x *WatchBoxesRequest) String() string {
 func (*WatchBoxesRequest) ProtoMessage() {}
 
 func (x *WatchBoxesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[15]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1128,7 +2526,7 @@ func (x *WatchBoxesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchBoxesRequest.ProtoReflect.Descriptor instead.
 func (*WatchBoxesRequest) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{15}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{34}
 }
 
 type Box struct {
@@ -1161,7 +2559,7 @@ type Box struct {
 
 func (x *Box) Reset() {
 	*x = Box{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[16]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1173,7 +2571,7 @@ func (x *Box) String() string {
 func (*Box) ProtoMessage() {}
 
 func (x *Box) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[16]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1186,7 +2584,7 @@ func (x *Box) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Box.ProtoReflect.Descriptor instead.
 func (*Box) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{16}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Box) GetBoxId() string {
@@ -1326,7 +2724,7 @@ type PrepareBoxRequest struct {
 
 func (x *PrepareBoxRequest) Reset() {
 	*x = PrepareBoxRequest{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[17]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1338,7 +2736,7 @@ func (x *PrepareBoxRequest) String() string {
 func (*PrepareBoxRequest) ProtoMessage() {}
 
 func (x *PrepareBoxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[17]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1351,7 +2749,7 @@ func (x *PrepareBoxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PrepareBoxRequest.ProtoReflect.Descriptor instead.
 func (*PrepareBoxRequest) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{17}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *PrepareBoxRequest) GetBoxId() string {
@@ -1391,7 +2789,7 @@ type RestoreBoxRequest struct {
 
 func (x *RestoreBoxRequest) Reset() {
 	*x = RestoreBoxRequest{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[18]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1403,7 +2801,7 @@ func (x *RestoreBoxRequest) String() string {
 func (*RestoreBoxRequest) ProtoMessage() {}
 
 func (x *RestoreBoxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[18]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1416,7 +2814,7 @@ func (x *RestoreBoxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreBoxRequest.ProtoReflect.Descriptor instead.
 func (*RestoreBoxRequest) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{18}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *RestoreBoxRequest) GetBoxId() string {
@@ -1492,7 +2890,7 @@ type PauseBoxRequest struct {
 
 func (x *PauseBoxRequest) Reset() {
 	*x = PauseBoxRequest{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[19]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1504,7 +2902,7 @@ func (x *PauseBoxRequest) String() string {
 func (*PauseBoxRequest) ProtoMessage() {}
 
 func (x *PauseBoxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[19]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1517,7 +2915,7 @@ func (x *PauseBoxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseBoxRequest.ProtoReflect.Descriptor instead.
 func (*PauseBoxRequest) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{19}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *PauseBoxRequest) GetBoxId() string {
@@ -1546,7 +2944,7 @@ type ResumeBoxRequest struct {
 
 func (x *ResumeBoxRequest) Reset() {
 	*x = ResumeBoxRequest{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[20]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1558,7 +2956,7 @@ func (x *ResumeBoxRequest) String() string {
 func (*ResumeBoxRequest) ProtoMessage() {}
 
 func (x *ResumeBoxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[20]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1571,7 +2969,7 @@ func (x *ResumeBoxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeBoxRequest.ProtoReflect.Descriptor instead.
 func (*ResumeBoxRequest) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{20}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ResumeBoxRequest) GetBoxId() string {
@@ -1607,7 +3005,7 @@ type RollbackBoxRequest struct {
 
 func (x *RollbackBoxRequest) Reset() {
 	*x = RollbackBoxRequest{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[21]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1619,7 +3017,7 @@ func (x *RollbackBoxRequest) String() string {
 func (*RollbackBoxRequest) ProtoMessage() {}
 
 func (x *RollbackBoxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[21]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1632,7 +3030,7 @@ func (x *RollbackBoxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RollbackBoxRequest.ProtoReflect.Descriptor instead.
 func (*RollbackBoxRequest) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{21}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *RollbackBoxRequest) GetBoxId() string {
@@ -1673,7 +3071,7 @@ type SetDeadlineRequest struct {
 
 func (x *SetDeadlineRequest) Reset() {
 	*x = SetDeadlineRequest{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[22]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1685,7 +3083,7 @@ func (x *SetDeadlineRequest) String() string {
 func (*SetDeadlineRequest) ProtoMessage() {}
 
 func (x *SetDeadlineRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[22]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1698,7 +3096,7 @@ func (x *SetDeadlineRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetDeadlineRequest.ProtoReflect.Descriptor instead.
 func (*SetDeadlineRequest) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{22}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *SetDeadlineRequest) GetBoxId() string {
@@ -1729,7 +3127,7 @@ type CreateSnapshotRequest struct {
 
 func (x *CreateSnapshotRequest) Reset() {
 	*x = CreateSnapshotRequest{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[23]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1741,7 +3139,7 @@ func (x *CreateSnapshotRequest) String() string {
 func (*CreateSnapshotRequest) ProtoMessage() {}
 
 func (x *CreateSnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[23]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1754,7 +3152,7 @@ func (x *CreateSnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateSnapshotRequest.ProtoReflect.Descriptor instead.
 func (*CreateSnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{23}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *CreateSnapshotRequest) GetBoxId() string {
@@ -1794,7 +3192,7 @@ type SnapshotRequest struct {
 
 func (x *SnapshotRequest) Reset() {
 	*x = SnapshotRequest{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[24]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1806,7 +3204,7 @@ func (x *SnapshotRequest) String() string {
 func (*SnapshotRequest) ProtoMessage() {}
 
 func (x *SnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[24]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1819,7 +3217,7 @@ func (x *SnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotRequest.ProtoReflect.Descriptor instead.
 func (*SnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{24}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *SnapshotRequest) GetSnapshotId() string {
@@ -1837,7 +3235,7 @@ type ListSnapshotsRequest struct {
 
 func (x *ListSnapshotsRequest) Reset() {
 	*x = ListSnapshotsRequest{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[25]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1849,7 +3247,7 @@ func (x *ListSnapshotsRequest) String() string {
 func (*ListSnapshotsRequest) ProtoMessage() {}
 
 func (x *ListSnapshotsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[25]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1862,7 +3260,7 @@ func (x *ListSnapshotsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSnapshotsRequest.ProtoReflect.Descriptor instead.
 func (*ListSnapshotsRequest) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{25}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{44}
 }
 
 type ListSnapshotsReply struct {
@@ -1874,7 +3272,7 @@ type ListSnapshotsReply struct {
 
 func (x *ListSnapshotsReply) Reset() {
 	*x = ListSnapshotsReply{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[26]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1886,7 +3284,7 @@ func (x *ListSnapshotsReply) String() string {
 func (*ListSnapshotsReply) ProtoMessage() {}
 
 func (x *ListSnapshotsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[26]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1899,7 +3297,7 @@ func (x *ListSnapshotsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSnapshotsReply.ProtoReflect.Descriptor instead.
 func (*ListSnapshotsReply) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{26}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ListSnapshotsReply) GetSnapshots() []*Snapshot {
@@ -1917,7 +3315,7 @@ type DeleteSnapshotReply struct {
 
 func (x *DeleteSnapshotReply) Reset() {
 	*x = DeleteSnapshotReply{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[27]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1929,7 +3327,7 @@ func (x *DeleteSnapshotReply) String() string {
 func (*DeleteSnapshotReply) ProtoMessage() {}
 
 func (x *DeleteSnapshotReply) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[27]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1942,7 +3340,7 @@ func (x *DeleteSnapshotReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSnapshotReply.ProtoReflect.Descriptor instead.
 func (*DeleteSnapshotReply) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{27}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{46}
 }
 
 type Snapshot struct {
@@ -1970,7 +3368,7 @@ type Snapshot struct {
 
 func (x *Snapshot) Reset() {
 	*x = Snapshot{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[28]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1982,7 +3380,7 @@ func (x *Snapshot) String() string {
 func (*Snapshot) ProtoMessage() {}
 
 func (x *Snapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[28]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1995,7 +3393,7 @@ func (x *Snapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Snapshot.ProtoReflect.Descriptor instead.
 func (*Snapshot) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{28}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Snapshot) GetSnapshotId() string {
@@ -2105,7 +3503,7 @@ type FilePart struct {
 
 func (x *FilePart) Reset() {
 	*x = FilePart{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[29]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2117,7 +3515,7 @@ func (x *FilePart) String() string {
 func (*FilePart) ProtoMessage() {}
 
 func (x *FilePart) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[29]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2130,7 +3528,7 @@ func (x *FilePart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FilePart.ProtoReflect.Descriptor instead.
 func (*FilePart) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{29}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *FilePart) GetData() []byte {
@@ -2153,7 +3551,7 @@ type ImportSnapshotRequest struct {
 
 func (x *ImportSnapshotRequest) Reset() {
 	*x = ImportSnapshotRequest{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[30]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2165,7 +3563,7 @@ func (x *ImportSnapshotRequest) String() string {
 func (*ImportSnapshotRequest) ProtoMessage() {}
 
 func (x *ImportSnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[30]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2178,7 +3576,7 @@ func (x *ImportSnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportSnapshotRequest.ProtoReflect.Descriptor instead.
 func (*ImportSnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{30}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ImportSnapshotRequest) GetMessage() isImportSnapshotRequest_Message {
@@ -2235,7 +3633,7 @@ type ImportBegin struct {
 
 func (x *ImportBegin) Reset() {
 	*x = ImportBegin{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[31]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2247,7 +3645,7 @@ func (x *ImportBegin) String() string {
 func (*ImportBegin) ProtoMessage() {}
 
 func (x *ImportBegin) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[31]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2260,7 +3658,7 @@ func (x *ImportBegin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportBegin.ProtoReflect.Descriptor instead.
 func (*ImportBegin) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{31}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ImportBegin) GetSnapshotId() string {
@@ -2294,7 +3692,7 @@ type OpenContextRequest struct {
 
 func (x *OpenContextRequest) Reset() {
 	*x = OpenContextRequest{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[32]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2306,7 +3704,7 @@ func (x *OpenContextRequest) String() string {
 func (*OpenContextRequest) ProtoMessage() {}
 
 func (x *OpenContextRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[32]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2319,7 +3717,7 @@ func (x *OpenContextRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenContextRequest.ProtoReflect.Descriptor instead.
 func (*OpenContextRequest) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{32}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *OpenContextRequest) GetBoxId() string {
@@ -2346,7 +3744,7 @@ type ContextRequest struct {
 
 func (x *ContextRequest) Reset() {
 	*x = ContextRequest{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[33]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2358,7 +3756,7 @@ func (x *ContextRequest) String() string {
 func (*ContextRequest) ProtoMessage() {}
 
 func (x *ContextRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[33]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2371,7 +3769,7 @@ func (x *ContextRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContextRequest.ProtoReflect.Descriptor instead.
 func (*ContextRequest) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{33}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *ContextRequest) GetBoxId() string {
@@ -2396,7 +3794,7 @@ type CloseContextReply struct {
 
 func (x *CloseContextReply) Reset() {
 	*x = CloseContextReply{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[34]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2408,7 +3806,7 @@ func (x *CloseContextReply) String() string {
 func (*CloseContextReply) ProtoMessage() {}
 
 func (x *CloseContextReply) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[34]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2421,7 +3819,7 @@ func (x *CloseContextReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseContextReply.ProtoReflect.Descriptor instead.
 func (*CloseContextReply) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{34}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{53}
 }
 
 type ListContextsReply struct {
@@ -2433,7 +3831,7 @@ type ListContextsReply struct {
 
 func (x *ListContextsReply) Reset() {
 	*x = ListContextsReply{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[35]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2445,7 +3843,7 @@ func (x *ListContextsReply) String() string {
 func (*ListContextsReply) ProtoMessage() {}
 
 func (x *ListContextsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[35]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2458,7 +3856,7 @@ func (x *ListContextsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListContextsReply.ProtoReflect.Descriptor instead.
 func (*ListContextsReply) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{35}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ListContextsReply) GetContexts() []*execv1.Context {
@@ -2480,7 +3878,7 @@ type ExecuteRequest struct {
 
 func (x *ExecuteRequest) Reset() {
 	*x = ExecuteRequest{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[36]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2492,7 +3890,7 @@ func (x *ExecuteRequest) String() string {
 func (*ExecuteRequest) ProtoMessage() {}
 
 func (x *ExecuteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[36]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2505,7 +3903,7 @@ func (x *ExecuteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecuteRequest.ProtoReflect.Descriptor instead.
 func (*ExecuteRequest) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{36}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ExecuteRequest) GetBoxId() string {
@@ -2540,7 +3938,7 @@ type AttachRequest struct {
 
 func (x *AttachRequest) Reset() {
 	*x = AttachRequest{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[37]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2552,7 +3950,7 @@ func (x *AttachRequest) String() string {
 func (*AttachRequest) ProtoMessage() {}
 
 func (x *AttachRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[37]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2565,7 +3963,7 @@ func (x *AttachRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachRequest.ProtoReflect.Descriptor instead.
 func (*AttachRequest) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{37}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *AttachRequest) GetBoxId() string {
@@ -2599,7 +3997,7 @@ type InterruptRequest struct {
 
 func (x *InterruptRequest) Reset() {
 	*x = InterruptRequest{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[38]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2611,7 +4009,7 @@ func (x *InterruptRequest) String() string {
 func (*InterruptRequest) ProtoMessage() {}
 
 func (x *InterruptRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[38]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2624,7 +4022,7 @@ func (x *InterruptRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InterruptRequest.ProtoReflect.Descriptor instead.
 func (*InterruptRequest) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{38}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *InterruptRequest) GetBoxId() string {
@@ -2649,7 +4047,7 @@ type InterruptReply struct {
 
 func (x *InterruptReply) Reset() {
 	*x = InterruptReply{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[39]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2661,7 +4059,7 @@ func (x *InterruptReply) String() string {
 func (*InterruptReply) ProtoMessage() {}
 
 func (x *InterruptReply) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[39]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2674,7 +4072,7 @@ func (x *InterruptReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InterruptReply.ProtoReflect.Descriptor instead.
 func (*InterruptReply) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{39}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{58}
 }
 
 type ListExecutionsRequest struct {
@@ -2687,7 +4085,7 @@ type ListExecutionsRequest struct {
 
 func (x *ListExecutionsRequest) Reset() {
 	*x = ListExecutionsRequest{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[40]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2699,7 +4097,7 @@ func (x *ListExecutionsRequest) String() string {
 func (*ListExecutionsRequest) ProtoMessage() {}
 
 func (x *ListExecutionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[40]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2712,7 +4110,7 @@ func (x *ListExecutionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListExecutionsRequest.ProtoReflect.Descriptor instead.
 func (*ListExecutionsRequest) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{40}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *ListExecutionsRequest) GetBoxId() string {
@@ -2731,7 +4129,7 @@ type ListExecutionsReply struct {
 
 func (x *ListExecutionsReply) Reset() {
 	*x = ListExecutionsReply{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[41]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2743,7 +4141,7 @@ func (x *ListExecutionsReply) String() string {
 func (*ListExecutionsReply) ProtoMessage() {}
 
 func (x *ListExecutionsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[41]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2756,7 +4154,7 @@ func (x *ListExecutionsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListExecutionsReply.ProtoReflect.Descriptor instead.
 func (*ListExecutionsReply) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{41}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *ListExecutionsReply) GetExecutions() []*ExecutionRecord {
@@ -2782,7 +4180,7 @@ type ExecutionRecord struct {
 
 func (x *ExecutionRecord) Reset() {
 	*x = ExecutionRecord{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[42]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2794,7 +4192,7 @@ func (x *ExecutionRecord) String() string {
 func (*ExecutionRecord) ProtoMessage() {}
 
 func (x *ExecutionRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[42]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2807,7 +4205,7 @@ func (x *ExecutionRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecutionRecord.ProtoReflect.Descriptor instead.
 func (*ExecutionRecord) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{42}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *ExecutionRecord) GetExecutionId() string {
@@ -2872,7 +4270,7 @@ type ReadOutputRequest struct {
 
 func (x *ReadOutputRequest) Reset() {
 	*x = ReadOutputRequest{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[43]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2884,7 +4282,7 @@ func (x *ReadOutputRequest) String() string {
 func (*ReadOutputRequest) ProtoMessage() {}
 
 func (x *ReadOutputRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[43]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2897,7 +4295,7 @@ func (x *ReadOutputRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadOutputRequest.ProtoReflect.Descriptor instead.
 func (*ReadOutputRequest) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{43}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *ReadOutputRequest) GetBoxId() string {
@@ -2947,7 +4345,7 @@ type OutputPiece struct {
 
 func (x *OutputPiece) Reset() {
 	*x = OutputPiece{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[44]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2959,7 +4357,7 @@ func (x *OutputPiece) String() string {
 func (*OutputPiece) ProtoMessage() {}
 
 func (x *OutputPiece) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[44]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2972,7 +4370,7 @@ func (x *OutputPiece) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutputPiece.ProtoReflect.Descriptor instead.
 func (*OutputPiece) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{44}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *OutputPiece) GetOffset() uint64 {
@@ -3006,7 +4404,7 @@ type ForgetExecutionsRequest struct {
 
 func (x *ForgetExecutionsRequest) Reset() {
 	*x = ForgetExecutionsRequest{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[45]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3018,7 +4416,7 @@ func (x *ForgetExecutionsRequest) String() string {
 func (*ForgetExecutionsRequest) ProtoMessage() {}
 
 func (x *ForgetExecutionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[45]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3031,7 +4429,7 @@ func (x *ForgetExecutionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetExecutionsRequest.ProtoReflect.Descriptor instead.
 func (*ForgetExecutionsRequest) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{45}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *ForgetExecutionsRequest) GetExecutionIds() []string {
@@ -3056,7 +4454,7 @@ type ForgetExecutionsReply struct {
 
 func (x *ForgetExecutionsReply) Reset() {
 	*x = ForgetExecutionsReply{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[46]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3068,7 +4466,7 @@ func (x *ForgetExecutionsReply) String() string {
 func (*ForgetExecutionsReply) ProtoMessage() {}
 
 func (x *ForgetExecutionsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[46]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3081,7 +4479,7 @@ func (x *ForgetExecutionsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetExecutionsReply.ProtoReflect.Descriptor instead.
 func (*ForgetExecutionsReply) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{46}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{65}
 }
 
 type StartProcessRequest struct {
@@ -3094,7 +4492,7 @@ type StartProcessRequest struct {
 
 func (x *StartProcessRequest) Reset() {
 	*x = StartProcessRequest{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[47]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3106,7 +4504,7 @@ func (x *StartProcessRequest) String() string {
 func (*StartProcessRequest) ProtoMessage() {}
 
 func (x *StartProcessRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[47]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3119,7 +4517,7 @@ func (x *StartProcessRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartProcessRequest.ProtoReflect.Descriptor instead.
 func (*StartProcessRequest) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{47}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *StartProcessRequest) GetBoxId() string {
@@ -3146,7 +4544,7 @@ type ProcessRequest struct {
 
 func (x *ProcessRequest) Reset() {
 	*x = ProcessRequest{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[48]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3158,7 +4556,7 @@ func (x *ProcessRequest) String() string {
 func (*ProcessRequest) ProtoMessage() {}
 
 func (x *ProcessRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[48]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3171,7 +4569,7 @@ func (x *ProcessRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProcessRequest.ProtoReflect.Descriptor instead.
 func (*ProcessRequest) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{48}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *ProcessRequest) GetBoxId() string {
@@ -3198,7 +4596,7 @@ type ListProcessesRequest struct {
 
 func (x *ListProcessesRequest) Reset() {
 	*x = ListProcessesRequest{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[49]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3210,7 +4608,7 @@ func (x *ListProcessesRequest) String() string {
 func (*ListProcessesRequest) ProtoMessage() {}
 
 func (x *ListProcessesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[49]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3223,7 +4621,7 @@ func (x *ListProcessesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListProcessesRequest.ProtoReflect.Descriptor instead.
 func (*ListProcessesRequest) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{49}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *ListProcessesRequest) GetBoxId() string {
@@ -3242,7 +4640,7 @@ type ListProcessesReply struct {
 
 func (x *ListProcessesReply) Reset() {
 	*x = ListProcessesReply{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[50]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3254,7 +4652,7 @@ func (x *ListProcessesReply) String() string {
 func (*ListProcessesReply) ProtoMessage() {}
 
 func (x *ListProcessesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[50]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3267,7 +4665,7 @@ func (x *ListProcessesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListProcessesReply.ProtoReflect.Descriptor instead.
 func (*ListProcessesReply) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{50}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *ListProcessesReply) GetProcesses() []*NodeProcess {
@@ -3288,7 +4686,7 @@ type NodeProcess struct {
 
 func (x *NodeProcess) Reset() {
 	*x = NodeProcess{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[51]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3300,7 +4698,7 @@ func (x *NodeProcess) String() string {
 func (*NodeProcess) ProtoMessage() {}
 
 func (x *NodeProcess) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[51]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3313,7 +4711,7 @@ func (x *NodeProcess) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeProcess.ProtoReflect.Descriptor instead.
 func (*NodeProcess) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{51}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *NodeProcess) GetBoxId() string {
@@ -3347,7 +4745,7 @@ type WriteInputRequest struct {
 
 func (x *WriteInputRequest) Reset() {
 	*x = WriteInputRequest{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[52]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3359,7 +4757,7 @@ func (x *WriteInputRequest) String() string {
 func (*WriteInputRequest) ProtoMessage() {}
 
 func (x *WriteInputRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[52]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3372,7 +4770,7 @@ func (x *WriteInputRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteInputRequest.ProtoReflect.Descriptor instead.
 func (*WriteInputRequest) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{52}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *WriteInputRequest) GetBoxId() string {
@@ -3399,7 +4797,7 @@ type SignalProcessRequest struct {
 
 func (x *SignalProcessRequest) Reset() {
 	*x = SignalProcessRequest{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[53]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3411,7 +4809,7 @@ func (x *SignalProcessRequest) String() string {
 func (*SignalProcessRequest) ProtoMessage() {}
 
 func (x *SignalProcessRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[53]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3424,7 +4822,7 @@ func (x *SignalProcessRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalProcessRequest.ProtoReflect.Descriptor instead.
 func (*SignalProcessRequest) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{53}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *SignalProcessRequest) GetBoxId() string {
@@ -3449,7 +4847,7 @@ type SignalProcessReply struct {
 
 func (x *SignalProcessReply) Reset() {
 	*x = SignalProcessReply{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[54]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3461,7 +4859,7 @@ func (x *SignalProcessReply) String() string {
 func (*SignalProcessReply) ProtoMessage() {}
 
 func (x *SignalProcessReply) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[54]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3474,7 +4872,7 @@ func (x *SignalProcessReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalProcessReply.ProtoReflect.Descriptor instead.
 func (*SignalProcessReply) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{54}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{73}
 }
 
 type ResizeTerminalRequest struct {
@@ -3487,7 +4885,7 @@ type ResizeTerminalRequest struct {
 
 func (x *ResizeTerminalRequest) Reset() {
 	*x = ResizeTerminalRequest{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[55]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3499,7 +4897,7 @@ func (x *ResizeTerminalRequest) String() string {
 func (*ResizeTerminalRequest) ProtoMessage() {}
 
 func (x *ResizeTerminalRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[55]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3512,7 +4910,7 @@ func (x *ResizeTerminalRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResizeTerminalRequest.ProtoReflect.Descriptor instead.
 func (*ResizeTerminalRequest) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{55}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *ResizeTerminalRequest) GetBoxId() string {
@@ -3537,7 +4935,7 @@ type ResizeTerminalReply struct {
 
 func (x *ResizeTerminalReply) Reset() {
 	*x = ResizeTerminalReply{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[56]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3549,7 +4947,7 @@ func (x *ResizeTerminalReply) String() string {
 func (*ResizeTerminalReply) ProtoMessage() {}
 
 func (x *ResizeTerminalReply) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[56]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3562,7 +4960,7 @@ func (x *ResizeTerminalReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResizeTerminalReply.ProtoReflect.Descriptor instead.
 func (*ResizeTerminalReply) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{56}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{75}
 }
 
 type FileCall struct {
@@ -3575,7 +4973,7 @@ type FileCall struct {
 
 func (x *FileCall) Reset() {
 	*x = FileCall{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[57]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3587,7 +4985,7 @@ func (x *FileCall) String() string {
 func (*FileCall) ProtoMessage() {}
 
 func (x *FileCall) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[57]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3600,7 +4998,7 @@ func (x *FileCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileCall.ProtoReflect.Descriptor instead.
 func (*FileCall) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{57}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *FileCall) GetBoxId() string {
@@ -3627,7 +5025,7 @@ type ReadFileCall struct {
 
 func (x *ReadFileCall) Reset() {
 	*x = ReadFileCall{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[58]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3639,7 +5037,7 @@ func (x *ReadFileCall) String() string {
 func (*ReadFileCall) ProtoMessage() {}
 
 func (x *ReadFileCall) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[58]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3652,7 +5050,7 @@ func (x *ReadFileCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadFileCall.ProtoReflect.Descriptor instead.
 func (*ReadFileCall) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{58}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *ReadFileCall) GetBoxId() string {
@@ -3680,7 +5078,7 @@ type WriteFileCall struct {
 
 func (x *WriteFileCall) Reset() {
 	*x = WriteFileCall{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[59]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3692,7 +5090,7 @@ func (x *WriteFileCall) String() string {
 func (*WriteFileCall) ProtoMessage() {}
 
 func (x *WriteFileCall) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[59]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3705,7 +5103,7 @@ func (x *WriteFileCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteFileCall.ProtoReflect.Descriptor instead.
 func (*WriteFileCall) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{59}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *WriteFileCall) GetBoxId() string {
@@ -3732,7 +5130,7 @@ type WatchFilesCall struct {
 
 func (x *WatchFilesCall) Reset() {
 	*x = WatchFilesCall{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[60]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3744,7 +5142,7 @@ func (x *WatchFilesCall) String() string {
 func (*WatchFilesCall) ProtoMessage() {}
 
 func (x *WatchFilesCall) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[60]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3757,7 +5155,7 @@ func (x *WatchFilesCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchFilesCall.ProtoReflect.Descriptor instead.
 func (*WatchFilesCall) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{60}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *WatchFilesCall) GetBoxId() string {
@@ -3785,7 +5183,7 @@ type TunnelCall struct {
 
 func (x *TunnelCall) Reset() {
 	*x = TunnelCall{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[61]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3797,7 +5195,7 @@ func (x *TunnelCall) String() string {
 func (*TunnelCall) ProtoMessage() {}
 
 func (x *TunnelCall) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[61]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3810,7 +5208,7 @@ func (x *TunnelCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TunnelCall.ProtoReflect.Descriptor instead.
 func (*TunnelCall) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{61}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *TunnelCall) GetBoxId() string {
@@ -3835,7 +5233,7 @@ type SampleUsageRequest struct {
 
 func (x *SampleUsageRequest) Reset() {
 	*x = SampleUsageRequest{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[62]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3847,7 +5245,7 @@ func (x *SampleUsageRequest) String() string {
 func (*SampleUsageRequest) ProtoMessage() {}
 
 func (x *SampleUsageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[62]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3860,7 +5258,7 @@ func (x *SampleUsageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SampleUsageRequest.ProtoReflect.Descriptor instead.
 func (*SampleUsageRequest) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{62}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{81}
 }
 
 type SampleUsageReply struct {
@@ -3872,7 +5270,7 @@ type SampleUsageReply struct {
 
 func (x *SampleUsageReply) Reset() {
 	*x = SampleUsageReply{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[63]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3884,7 +5282,7 @@ func (x *SampleUsageReply) String() string {
 func (*SampleUsageReply) ProtoMessage() {}
 
 func (x *SampleUsageReply) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[63]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3897,7 +5295,7 @@ func (x *SampleUsageReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SampleUsageReply.ProtoReflect.Descriptor instead.
 func (*SampleUsageReply) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{63}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *SampleUsageReply) GetBoxes() []*BoxUsage {
@@ -3927,7 +5325,7 @@ type BoxUsage struct {
 
 func (x *BoxUsage) Reset() {
 	*x = BoxUsage{}
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[64]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3939,7 +5337,7 @@ func (x *BoxUsage) String() string {
 func (*BoxUsage) ProtoMessage() {}
 
 func (x *BoxUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_engine_v1_engine_proto_msgTypes[64]
+	mi := &file_atoll_engine_v1_engine_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3952,7 +5350,7 @@ func (x *BoxUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BoxUsage.ProtoReflect.Descriptor instead.
 func (*BoxUsage) Descriptor() ([]byte, []int) {
-	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{64}
+	return file_atoll_engine_v1_engine_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *BoxUsage) GetBoxId() string {
@@ -4030,7 +5428,7 @@ var File_atoll_engine_v1_engine_proto protoreflect.FileDescriptor
 const file_atoll_engine_v1_engine_proto_rawDesc = "" +
 	"\n" +
 	"\x1catoll/engine/v1/engine.proto\x12\x0fatoll.engine.v1\x1a\x18atoll/exec/v1/exec.proto\x1a\x18atoll/file/v1/file.proto\"\x10\n" +
-	"\x0eGetInfoRequest\"\xc5\x04\n" +
+	"\x0eGetInfoRequest\"\x95\x05\n" +
 	"\n" +
 	"EngineInfo\x12\x1a\n" +
 	"\binstance\x18\x01 \x01(\tR\binstance\x12%\n" +
@@ -4048,14 +5446,16 @@ const file_atoll_engine_v1_engine_proto_rawDesc = "" +
 	"\rclaimed_epoch\x18\f \x01(\x04R\fclaimedEpoch\x12\x1a\n" +
 	"\bwarnings\x18\r \x03(\tR\bwarnings\x12!\n" +
 	"\fsnapshot_key\x18\x0e \x01(\tR\vsnapshotKey\x12)\n" +
-	"\x10runtime_versions\x18\x0f \x03(\tR\x0fruntimeVersions\"$\n" +
+	"\x10runtime_versions\x18\x0f \x03(\tR\x0fruntimeVersions\x124\n" +
+	"\bruntimes\x18\x10 \x03(\v2\x18.atoll.engine.v1.RuntimeR\bruntimes\x12\x18\n" +
+	"\arecipes\x18\x11 \x03(\tR\arecipes\"$\n" +
 	"\fClaimRequest\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\"\f\n" +
 	"\n" +
 	"ClaimReply\"\x13\n" +
 	"\x11ListImagesRequest\"A\n" +
 	"\x0fListImagesReply\x12.\n" +
-	"\x06images\x18\x01 \x03(\v2\x16.atoll.engine.v1.ImageR\x06images\"\xe9\x01\n" +
+	"\x06images\x18\x01 \x03(\v2\x16.atoll.engine.v1.ImageR\x06images\"\xb7\x02\n" +
 	"\x05Image\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06digest\x18\x02 \x01(\tR\x06digest\x12\x1d\n" +
@@ -4064,12 +5464,113 @@ const file_atoll_engine_v1_engine_proto_rawDesc = "" +
 	"\tlanguages\x18\x04 \x03(\tR\tlanguages\x12)\n" +
 	"\x10default_language\x18\x05 \x01(\tR\x0fdefaultLanguage\x12'\n" +
 	"\x10built_at_unix_ms\x18\x06 \x01(\x03R\rbuiltAtUnixMs\x12#\n" +
-	"\rmetadata_json\x18\a \x01(\tR\fmetadataJson\"\x95\x02\n" +
+	"\rmetadata_json\x18\a \x01(\tR\fmetadataJson\x124\n" +
+	"\x06origin\x18\b \x01(\x0e2\x1c.atoll.engine.v1.ImageOriginR\x06origin\x12\x16\n" +
+	"\x06source\x18\t \x01(\tR\x06source\"&\n" +
+	"\fImageRequest\x12\x16\n" +
+	"\x06digest\x18\x01 \x01(\tR\x06digest\"3\n" +
+	"\x10DeleteImageReply\x12\x1f\n" +
+	"\vfreed_bytes\x18\x01 \x01(\x04R\n" +
+	"freedBytes\"h\n" +
+	"\x12PruneImagesRequest\x12!\n" +
+	"\fkeep_digests\x18\x01 \x03(\tR\vkeepDigests\x12/\n" +
+	"\x14built_before_unix_ms\x18\x02 \x01(\x03R\x11builtBeforeUnixMs\"\\\n" +
+	"\x10PruneImagesReply\x12'\n" +
+	"\x0fremoved_digests\x18\x01 \x03(\tR\x0eremovedDigests\x12\x1f\n" +
+	"\vfreed_bytes\x18\x02 \x01(\x04R\n" +
+	"freedBytes\"l\n" +
+	"\x10MakeImageRequest\x127\n" +
+	"\x05begin\x18\x01 \x01(\v2\x1f.atoll.engine.v1.MakeImageBeginH\x00R\x05begin\x12\x14\n" +
+	"\x04data\x18\x02 \x01(\fH\x00R\x04dataB\t\n" +
+	"\amessage\"\xa3\x03\n" +
+	"\x0eMakeImageBegin\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x127\n" +
+	"\x06recipe\x18\x02 \x01(\v2\x1d.atoll.engine.v1.RecipeSourceH\x00R\x06recipe\x12=\n" +
+	"\bregistry\x18\x03 \x01(\v2\x1f.atoll.engine.v1.RegistrySourceH\x00R\bregistry\x12:\n" +
+	"\aarchive\x18\x04 \x01(\v2\x1e.atoll.engine.v1.ArchiveSourceH\x00R\aarchive\x12C\n" +
+	"\n" +
+	"dockerfile\x18\x05 \x01(\v2!.atoll.engine.v1.DockerfileSourceH\x00R\n" +
+	"dockerfile\x12.\n" +
+	"\x03box\x18\x06 \x01(\v2\x1a.atoll.engine.v1.BoxSourceH\x00R\x03box\x12J\n" +
+	"\rdocker_daemon\x18\a \x01(\v2#.atoll.engine.v1.DockerDaemonSourceH\x00R\fdockerDaemonB\b\n" +
+	"\x06source\"&\n" +
+	"\fRecipeSource\x12\x16\n" +
+	"\x06recipe\x18\x01 \x01(\tR\x06recipe\"\x82\x01\n" +
+	"\x0eRegistrySource\x12\x1c\n" +
+	"\treference\x18\x01 \x01(\tR\treference\x123\n" +
+	"\x05auths\x18\x02 \x03(\v2\x1d.atoll.engine.v1.RegistryAuthR\x05auths\x12\x1d\n" +
+	"\n" +
+	"plain_http\x18\x03 \x03(\tR\tplainHttp\"x\n" +
+	"\fRegistryAuth\x12\x1a\n" +
+	"\bregistry\x18\x01 \x01(\tR\bregistry\x12\x1a\n" +
+	"\busername\x18\x02 \x01(\tR\busername\x12\x1a\n" +
+	"\bpassword\x18\x03 \x01(\tR\bpassword\x12\x14\n" +
+	"\x05token\x18\x04 \x01(\tR\x05token\"\x0f\n" +
+	"\rArchiveSource\"\"\n" +
+	"\tBoxSource\x12\x15\n" +
+	"\x06box_id\x18\x01 \x01(\tR\x05boxId\"2\n" +
+	"\x12DockerDaemonSource\x12\x1c\n" +
+	"\treference\x18\x01 \x01(\tR\treference\"\xe1\x05\n" +
+	"\x10DockerfileSource\x12\x1e\n" +
+	"\n" +
+	"dockerfile\x18\x01 \x01(\tR\n" +
+	"dockerfile\x12?\n" +
+	"\x04args\x18\x02 \x03(\v2+.atoll.engine.v1.DockerfileSource.ArgsEntryR\x04args\x12\x16\n" +
+	"\x06target\x18\x03 \x01(\tR\x06target\x12U\n" +
+	"\fnamed_images\x18\x04 \x03(\v22.atoll.engine.v1.DockerfileSource.NamedImagesEntryR\vnamedImages\x123\n" +
+	"\x05auths\x18\x05 \x03(\v2\x1d.atoll.engine.v1.RegistryAuthR\x05auths\x12\x1d\n" +
+	"\n" +
+	"plain_http\x18\x06 \x03(\tR\tplainHttp\x12-\n" +
+	"\x06limits\x18\a \x01(\v2\x15.atoll.exec.v1.LimitsR\x06limits\x127\n" +
+	"\anetwork\x18\b \x01(\v2\x1d.atoll.engine.v1.BuildNetworkR\anetwork\x12I\n" +
+	"\bstep_env\x18\t \x03(\v2..atoll.engine.v1.DockerfileSource.StepEnvEntryR\astepEnv\x12\x19\n" +
+	"\bno_cache\x18\n" +
+	" \x01(\bR\anoCache\x12&\n" +
+	"\x0fstep_timeout_ms\x18\v \x01(\rR\rstepTimeoutMs\x1a7\n" +
+	"\tArgsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a>\n" +
+	"\x10NamedImagesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a:\n" +
+	"\fStepEnvEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\">\n" +
+	"\fBuildNetwork\x12\x18\n" +
+	"\aenabled\x18\x01 \x01(\bR\aenabled\x12\x14\n" +
+	"\x05allow\x18\x02 \x03(\tR\x05allow\"\xe6\x01\n" +
+	"\x0eMakeImageEvent\x120\n" +
+	"\x04step\x18\x01 \x01(\v2\x1a.atoll.engine.v1.BuildStepH\x00R\x04step\x12-\n" +
+	"\x03log\x18\x02 \x01(\v2\x19.atoll.engine.v1.BuildLogH\x00R\x03log\x12<\n" +
+	"\bprogress\x18\x03 \x01(\v2\x1e.atoll.engine.v1.BuildProgressH\x00R\bprogress\x12,\n" +
+	"\x04done\x18\x04 \x01(\v2\x16.atoll.engine.v1.ImageH\x00R\x04doneB\a\n" +
+	"\x05event\"e\n" +
+	"\tBuildStep\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\rR\x06number\x12\x14\n" +
+	"\x05total\x18\x02 \x01(\rR\x05total\x12\x12\n" +
+	"\x04text\x18\x03 \x01(\tR\x04text\x12\x16\n" +
+	"\x06cached\x18\x04 \x01(\bR\x06cached\"6\n" +
+	"\bBuildLog\x12\x12\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\x12\x16\n" +
+	"\x06stderr\x18\x02 \x01(\bR\x06stderr\"c\n" +
+	"\rBuildProgress\x12\x12\n" +
+	"\x04what\x18\x01 \x01(\tR\x04what\x12\x1d\n" +
+	"\n" +
+	"done_bytes\x18\x02 \x01(\x04R\tdoneBytes\x12\x1f\n" +
+	"\vtotal_bytes\x18\x03 \x01(\x04R\n" +
+	"totalBytes\"\x85\x01\n" +
+	"\aRuntime\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\tR\aversion\x12\x1c\n" +
+	"\tavailable\x18\x03 \x01(\bR\tavailable\x12\x18\n" +
+	"\aproblem\x18\x04 \x01(\tR\aproblem\x12\x14\n" +
+	"\x05lacks\x18\x05 \x03(\tR\x05lacks\"\xaf\x02\n" +
 	"\aBoxSpec\x12!\n" +
 	"\fimage_digest\x18\x01 \x01(\tR\vimageDigest\x12-\n" +
 	"\x06limits\x18\x02 \x01(\v2\x15.atoll.exec.v1.LimitsR\x06limits\x12?\n" +
 	"\rwarm_contexts\x18\x03 \x03(\v2\x1a.atoll.exec.v1.ContextSpecR\fwarmContexts\x12<\n" +
-	"\x06labels\x18\x04 \x03(\v2$.atoll.engine.v1.BoxSpec.LabelsEntryR\x06labels\x1a9\n" +
+	"\x06labels\x18\x04 \x03(\v2$.atoll.engine.v1.BoxSpec.LabelsEntryR\x06labels\x12\x18\n" +
+	"\aruntime\x18\x05 \x01(\tR\aruntime\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"W\n" +
@@ -4337,7 +5838,15 @@ const file_atoll_engine_v1_engine_proto_rawDesc = "" +
 	"disk_bytes\x18\b \x01(\x04R\tdiskBytes\x12\x1c\n" +
 	"\tprocesses\x18\t \x01(\rR\tprocesses\x12-\n" +
 	"\x06limits\x18\n" +
-	" \x01(\v2\x15.atoll.exec.v1.LimitsR\x06limits*\xf7\x01\n" +
+	" \x01(\v2\x15.atoll.exec.v1.LimitsR\x06limits*\xcc\x01\n" +
+	"\vImageOrigin\x12\x1c\n" +
+	"\x18IMAGE_ORIGIN_UNSPECIFIED\x10\x00\x12\x17\n" +
+	"\x13IMAGE_ORIGIN_RECIPE\x10\x01\x12\x19\n" +
+	"\x15IMAGE_ORIGIN_REGISTRY\x10\x02\x12\x18\n" +
+	"\x14IMAGE_ORIGIN_ARCHIVE\x10\x03\x12\x1b\n" +
+	"\x17IMAGE_ORIGIN_DOCKERFILE\x10\x04\x12\x14\n" +
+	"\x10IMAGE_ORIGIN_BOX\x10\x05\x12\x1e\n" +
+	"\x1aIMAGE_ORIGIN_DOCKER_DAEMON\x10\x06*\xf7\x01\n" +
 	"\bBoxState\x12\x19\n" +
 	"\x15BOX_STATE_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12BOX_STATE_CREATING\x10\x01\x12\x13\n" +
@@ -4360,12 +5869,15 @@ const file_atoll_engine_v1_engine_proto_rawDesc = "" +
 	"\fSnapshotKind\x12\x1d\n" +
 	"\x19SNAPSHOT_KIND_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14SNAPSHOT_KIND_MEMORY\x10\x01\x12\x17\n" +
-	"\x13SNAPSHOT_KIND_FILES\x10\x022\xaf\x1c\n" +
+	"\x13SNAPSHOT_KIND_FILES\x10\x022\xac\x1e\n" +
 	"\x06Engine\x12G\n" +
 	"\aGetInfo\x12\x1f.atoll.engine.v1.GetInfoRequest\x1a\x1b.atoll.engine.v1.EngineInfo\x12C\n" +
 	"\x05Claim\x12\x1d.atoll.engine.v1.ClaimRequest\x1a\x1b.atoll.engine.v1.ClaimReply\x12R\n" +
 	"\n" +
-	"ListImages\x12\".atoll.engine.v1.ListImagesRequest\x1a .atoll.engine.v1.ListImagesReply\x12D\n" +
+	"ListImages\x12\".atoll.engine.v1.ListImagesRequest\x1a .atoll.engine.v1.ListImagesReply\x12S\n" +
+	"\tMakeImage\x12!.atoll.engine.v1.MakeImageRequest\x1a\x1f.atoll.engine.v1.MakeImageEvent(\x010\x01\x12O\n" +
+	"\vDeleteImage\x12\x1d.atoll.engine.v1.ImageRequest\x1a!.atoll.engine.v1.DeleteImageReply\x12U\n" +
+	"\vPruneImages\x12#.atoll.engine.v1.PruneImagesRequest\x1a!.atoll.engine.v1.PruneImagesReply\x12D\n" +
 	"\tCreateBox\x12!.atoll.engine.v1.CreateBoxRequest\x1a\x14.atoll.engine.v1.Box\x12D\n" +
 	"\tAssignBox\x12!.atoll.engine.v1.AssignBoxRequest\x1a\x14.atoll.engine.v1.Box\x12J\n" +
 	"\fUpdateLimits\x12$.atoll.engine.v1.UpdateLimitsRequest\x1a\x14.atoll.engine.v1.Box\x12;\n" +
@@ -4430,261 +5942,310 @@ func file_atoll_engine_v1_engine_proto_rawDescGZIP() []byte {
 	return file_atoll_engine_v1_engine_proto_rawDescData
 }
 
-var file_atoll_engine_v1_engine_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_atoll_engine_v1_engine_proto_msgTypes = make([]protoimpl.MessageInfo, 74)
+var file_atoll_engine_v1_engine_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
+var file_atoll_engine_v1_engine_proto_msgTypes = make([]protoimpl.MessageInfo, 96)
 var file_atoll_engine_v1_engine_proto_goTypes = []any{
-	(BoxState)(0),                          // 0: atoll.engine.v1.BoxState
-	(BoxEndReason)(0),                      // 1: atoll.engine.v1.BoxEndReason
-	(SnapshotKind)(0),                      // 2: atoll.engine.v1.SnapshotKind
-	(*GetInfoRequest)(nil),                 // 3: atoll.engine.v1.GetInfoRequest
-	(*EngineInfo)(nil),                     // 4: atoll.engine.v1.EngineInfo
-	(*ClaimRequest)(nil),                   // 5: atoll.engine.v1.ClaimRequest
-	(*ClaimReply)(nil),                     // 6: atoll.engine.v1.ClaimReply
-	(*ListImagesRequest)(nil),              // 7: atoll.engine.v1.ListImagesRequest
-	(*ListImagesReply)(nil),                // 8: atoll.engine.v1.ListImagesReply
-	(*Image)(nil),                          // 9: atoll.engine.v1.Image
-	(*BoxSpec)(nil),                        // 10: atoll.engine.v1.BoxSpec
-	(*CreateBoxRequest)(nil),               // 11: atoll.engine.v1.CreateBoxRequest
-	(*AssignBoxRequest)(nil),               // 12: atoll.engine.v1.AssignBoxRequest
-	(*UpdateLimitsRequest)(nil),            // 13: atoll.engine.v1.UpdateLimitsRequest
-	(*BoxRequest)(nil),                     // 14: atoll.engine.v1.BoxRequest
-	(*ListBoxesRequest)(nil),               // 15: atoll.engine.v1.ListBoxesRequest
-	(*ListBoxesReply)(nil),                 // 16: atoll.engine.v1.ListBoxesReply
-	(*DeleteBoxReply)(nil),                 // 17: atoll.engine.v1.DeleteBoxReply
-	(*WatchBoxesRequest)(nil),              // 18: atoll.engine.v1.WatchBoxesRequest
-	(*Box)(nil),                            // 19: atoll.engine.v1.Box
-	(*PrepareBoxRequest)(nil),              // 20: atoll.engine.v1.PrepareBoxRequest
-	(*RestoreBoxRequest)(nil),              // 21: atoll.engine.v1.RestoreBoxRequest
-	(*PauseBoxRequest)(nil),                // 22: atoll.engine.v1.PauseBoxRequest
-	(*ResumeBoxRequest)(nil),               // 23: atoll.engine.v1.ResumeBoxRequest
-	(*RollbackBoxRequest)(nil),             // 24: atoll.engine.v1.RollbackBoxRequest
-	(*SetDeadlineRequest)(nil),             // 25: atoll.engine.v1.SetDeadlineRequest
-	(*CreateSnapshotRequest)(nil),          // 26: atoll.engine.v1.CreateSnapshotRequest
-	(*SnapshotRequest)(nil),                // 27: atoll.engine.v1.SnapshotRequest
-	(*ListSnapshotsRequest)(nil),           // 28: atoll.engine.v1.ListSnapshotsRequest
-	(*ListSnapshotsReply)(nil),             // 29: atoll.engine.v1.ListSnapshotsReply
-	(*DeleteSnapshotReply)(nil),            // 30: atoll.engine.v1.DeleteSnapshotReply
-	(*Snapshot)(nil),                       // 31: atoll.engine.v1.Snapshot
-	(*FilePart)(nil),                       // 32: atoll.engine.v1.FilePart
-	(*ImportSnapshotRequest)(nil),          // 33: atoll.engine.v1.ImportSnapshotRequest
-	(*ImportBegin)(nil),                    // 34: atoll.engine.v1.ImportBegin
-	(*OpenContextRequest)(nil),             // 35: atoll.engine.v1.OpenContextRequest
-	(*ContextRequest)(nil),                 // 36: atoll.engine.v1.ContextRequest
-	(*CloseContextReply)(nil),              // 37: atoll.engine.v1.CloseContextReply
-	(*ListContextsReply)(nil),              // 38: atoll.engine.v1.ListContextsReply
-	(*ExecuteRequest)(nil),                 // 39: atoll.engine.v1.ExecuteRequest
-	(*AttachRequest)(nil),                  // 40: atoll.engine.v1.AttachRequest
-	(*InterruptRequest)(nil),               // 41: atoll.engine.v1.InterruptRequest
-	(*InterruptReply)(nil),                 // 42: atoll.engine.v1.InterruptReply
-	(*ListExecutionsRequest)(nil),          // 43: atoll.engine.v1.ListExecutionsRequest
-	(*ListExecutionsReply)(nil),            // 44: atoll.engine.v1.ListExecutionsReply
-	(*ExecutionRecord)(nil),                // 45: atoll.engine.v1.ExecutionRecord
-	(*ReadOutputRequest)(nil),              // 46: atoll.engine.v1.ReadOutputRequest
-	(*OutputPiece)(nil),                    // 47: atoll.engine.v1.OutputPiece
-	(*ForgetExecutionsRequest)(nil),        // 48: atoll.engine.v1.ForgetExecutionsRequest
-	(*ForgetExecutionsReply)(nil),          // 49: atoll.engine.v1.ForgetExecutionsReply
-	(*StartProcessRequest)(nil),            // 50: atoll.engine.v1.StartProcessRequest
-	(*ProcessRequest)(nil),                 // 51: atoll.engine.v1.ProcessRequest
-	(*ListProcessesRequest)(nil),           // 52: atoll.engine.v1.ListProcessesRequest
-	(*ListProcessesReply)(nil),             // 53: atoll.engine.v1.ListProcessesReply
-	(*NodeProcess)(nil),                    // 54: atoll.engine.v1.NodeProcess
-	(*WriteInputRequest)(nil),              // 55: atoll.engine.v1.WriteInputRequest
-	(*SignalProcessRequest)(nil),           // 56: atoll.engine.v1.SignalProcessRequest
-	(*SignalProcessReply)(nil),             // 57: atoll.engine.v1.SignalProcessReply
-	(*ResizeTerminalRequest)(nil),          // 58: atoll.engine.v1.ResizeTerminalRequest
-	(*ResizeTerminalReply)(nil),            // 59: atoll.engine.v1.ResizeTerminalReply
-	(*FileCall)(nil),                       // 60: atoll.engine.v1.FileCall
-	(*ReadFileCall)(nil),                   // 61: atoll.engine.v1.ReadFileCall
-	(*WriteFileCall)(nil),                  // 62: atoll.engine.v1.WriteFileCall
-	(*WatchFilesCall)(nil),                 // 63: atoll.engine.v1.WatchFilesCall
-	(*TunnelCall)(nil),                     // 64: atoll.engine.v1.TunnelCall
-	(*SampleUsageRequest)(nil),             // 65: atoll.engine.v1.SampleUsageRequest
-	(*SampleUsageReply)(nil),               // 66: atoll.engine.v1.SampleUsageReply
-	(*BoxUsage)(nil),                       // 67: atoll.engine.v1.BoxUsage
-	nil,                                    // 68: atoll.engine.v1.BoxSpec.LabelsEntry
-	nil,                                    // 69: atoll.engine.v1.AssignBoxRequest.EnvEntry
-	nil,                                    // 70: atoll.engine.v1.AssignBoxRequest.LabelsEntry
-	nil,                                    // 71: atoll.engine.v1.Box.LabelsEntry
-	nil,                                    // 72: atoll.engine.v1.RestoreBoxRequest.RenameContextsEntry
-	nil,                                    // 73: atoll.engine.v1.RestoreBoxRequest.LabelsEntry
-	nil,                                    // 74: atoll.engine.v1.CreateSnapshotRequest.LabelsEntry
-	nil,                                    // 75: atoll.engine.v1.Snapshot.LabelsEntry
-	nil,                                    // 76: atoll.engine.v1.ImportBegin.LabelsEntry
-	(*execv1.Limits)(nil),                  // 77: atoll.exec.v1.Limits
-	(*execv1.ContextSpec)(nil),             // 78: atoll.exec.v1.ContextSpec
-	(*execv1.Context)(nil),                 // 79: atoll.exec.v1.Context
-	(*execv1.ExecutionSpec)(nil),           // 80: atoll.exec.v1.ExecutionSpec
-	(*execv1.Finished)(nil),                // 81: atoll.exec.v1.Finished
-	(execv1.Stream)(0),                     // 82: atoll.exec.v1.Stream
-	(*execv1.ProcessSpec)(nil),             // 83: atoll.exec.v1.ProcessSpec
-	(*execv1.Process)(nil),                 // 84: atoll.exec.v1.Process
-	(*execv1.WriteInputRequest)(nil),       // 85: atoll.exec.v1.WriteInputRequest
-	(*execv1.SignalRequest)(nil),           // 86: atoll.exec.v1.SignalRequest
-	(*execv1.ResizeRequest)(nil),           // 87: atoll.exec.v1.ResizeRequest
-	(*filev1.FileRequest)(nil),             // 88: atoll.file.v1.FileRequest
-	(*filev1.ReadFileRequest)(nil),         // 89: atoll.file.v1.ReadFileRequest
-	(*filev1.WriteFileRequest)(nil),        // 90: atoll.file.v1.WriteFileRequest
-	(*filev1.WatchFilesRequest)(nil),       // 91: atoll.file.v1.WatchFilesRequest
-	(*execv1.TunnelMessage)(nil),           // 92: atoll.exec.v1.TunnelMessage
-	(*execv1.ExecutionEvent)(nil),          // 93: atoll.exec.v1.ExecutionEvent
-	(*execv1.WriteInputReply)(nil),         // 94: atoll.exec.v1.WriteInputReply
-	(*execv1.ListGuestProcessesReply)(nil), // 95: atoll.exec.v1.ListGuestProcessesReply
-	(*filev1.FileReply)(nil),               // 96: atoll.file.v1.FileReply
-	(*filev1.FilePiece)(nil),               // 97: atoll.file.v1.FilePiece
-	(*filev1.WriteFileReply)(nil),          // 98: atoll.file.v1.WriteFileReply
-	(*filev1.FileEvent)(nil),               // 99: atoll.file.v1.FileEvent
-	(*execv1.ListPortsReply)(nil),          // 100: atoll.exec.v1.ListPortsReply
+	(ImageOrigin)(0),                       // 0: atoll.engine.v1.ImageOrigin
+	(BoxState)(0),                          // 1: atoll.engine.v1.BoxState
+	(BoxEndReason)(0),                      // 2: atoll.engine.v1.BoxEndReason
+	(SnapshotKind)(0),                      // 3: atoll.engine.v1.SnapshotKind
+	(*GetInfoRequest)(nil),                 // 4: atoll.engine.v1.GetInfoRequest
+	(*EngineInfo)(nil),                     // 5: atoll.engine.v1.EngineInfo
+	(*ClaimRequest)(nil),                   // 6: atoll.engine.v1.ClaimRequest
+	(*ClaimReply)(nil),                     // 7: atoll.engine.v1.ClaimReply
+	(*ListImagesRequest)(nil),              // 8: atoll.engine.v1.ListImagesRequest
+	(*ListImagesReply)(nil),                // 9: atoll.engine.v1.ListImagesReply
+	(*Image)(nil),                          // 10: atoll.engine.v1.Image
+	(*ImageRequest)(nil),                   // 11: atoll.engine.v1.ImageRequest
+	(*DeleteImageReply)(nil),               // 12: atoll.engine.v1.DeleteImageReply
+	(*PruneImagesRequest)(nil),             // 13: atoll.engine.v1.PruneImagesRequest
+	(*PruneImagesReply)(nil),               // 14: atoll.engine.v1.PruneImagesReply
+	(*MakeImageRequest)(nil),               // 15: atoll.engine.v1.MakeImageRequest
+	(*MakeImageBegin)(nil),                 // 16: atoll.engine.v1.MakeImageBegin
+	(*RecipeSource)(nil),                   // 17: atoll.engine.v1.RecipeSource
+	(*RegistrySource)(nil),                 // 18: atoll.engine.v1.RegistrySource
+	(*RegistryAuth)(nil),                   // 19: atoll.engine.v1.RegistryAuth
+	(*ArchiveSource)(nil),                  // 20: atoll.engine.v1.ArchiveSource
+	(*BoxSource)(nil),                      // 21: atoll.engine.v1.BoxSource
+	(*DockerDaemonSource)(nil),             // 22: atoll.engine.v1.DockerDaemonSource
+	(*DockerfileSource)(nil),               // 23: atoll.engine.v1.DockerfileSource
+	(*BuildNetwork)(nil),                   // 24: atoll.engine.v1.BuildNetwork
+	(*MakeImageEvent)(nil),                 // 25: atoll.engine.v1.MakeImageEvent
+	(*BuildStep)(nil),                      // 26: atoll.engine.v1.BuildStep
+	(*BuildLog)(nil),                       // 27: atoll.engine.v1.BuildLog
+	(*BuildProgress)(nil),                  // 28: atoll.engine.v1.BuildProgress
+	(*Runtime)(nil),                        // 29: atoll.engine.v1.Runtime
+	(*BoxSpec)(nil),                        // 30: atoll.engine.v1.BoxSpec
+	(*CreateBoxRequest)(nil),               // 31: atoll.engine.v1.CreateBoxRequest
+	(*AssignBoxRequest)(nil),               // 32: atoll.engine.v1.AssignBoxRequest
+	(*UpdateLimitsRequest)(nil),            // 33: atoll.engine.v1.UpdateLimitsRequest
+	(*BoxRequest)(nil),                     // 34: atoll.engine.v1.BoxRequest
+	(*ListBoxesRequest)(nil),               // 35: atoll.engine.v1.ListBoxesRequest
+	(*ListBoxesReply)(nil),                 // 36: atoll.engine.v1.ListBoxesReply
+	(*DeleteBoxReply)(nil),                 // 37: atoll.engine.v1.DeleteBoxReply
+	(*WatchBoxesRequest)(nil),              // 38: atoll.engine.v1.WatchBoxesRequest
+	(*Box)(nil),                            // 39: atoll.engine.v1.Box
+	(*PrepareBoxRequest)(nil),              // 40: atoll.engine.v1.PrepareBoxRequest
+	(*RestoreBoxRequest)(nil),              // 41: atoll.engine.v1.RestoreBoxRequest
+	(*PauseBoxRequest)(nil),                // 42: atoll.engine.v1.PauseBoxRequest
+	(*ResumeBoxRequest)(nil),               // 43: atoll.engine.v1.ResumeBoxRequest
+	(*RollbackBoxRequest)(nil),             // 44: atoll.engine.v1.RollbackBoxRequest
+	(*SetDeadlineRequest)(nil),             // 45: atoll.engine.v1.SetDeadlineRequest
+	(*CreateSnapshotRequest)(nil),          // 46: atoll.engine.v1.CreateSnapshotRequest
+	(*SnapshotRequest)(nil),                // 47: atoll.engine.v1.SnapshotRequest
+	(*ListSnapshotsRequest)(nil),           // 48: atoll.engine.v1.ListSnapshotsRequest
+	(*ListSnapshotsReply)(nil),             // 49: atoll.engine.v1.ListSnapshotsReply
+	(*DeleteSnapshotReply)(nil),            // 50: atoll.engine.v1.DeleteSnapshotReply
+	(*Snapshot)(nil),                       // 51: atoll.engine.v1.Snapshot
+	(*FilePart)(nil),                       // 52: atoll.engine.v1.FilePart
+	(*ImportSnapshotRequest)(nil),          // 53: atoll.engine.v1.ImportSnapshotRequest
+	(*ImportBegin)(nil),                    // 54: atoll.engine.v1.ImportBegin
+	(*OpenContextRequest)(nil),             // 55: atoll.engine.v1.OpenContextRequest
+	(*ContextRequest)(nil),                 // 56: atoll.engine.v1.ContextRequest
+	(*CloseContextReply)(nil),              // 57: atoll.engine.v1.CloseContextReply
+	(*ListContextsReply)(nil),              // 58: atoll.engine.v1.ListContextsReply
+	(*ExecuteRequest)(nil),                 // 59: atoll.engine.v1.ExecuteRequest
+	(*AttachRequest)(nil),                  // 60: atoll.engine.v1.AttachRequest
+	(*InterruptRequest)(nil),               // 61: atoll.engine.v1.InterruptRequest
+	(*InterruptReply)(nil),                 // 62: atoll.engine.v1.InterruptReply
+	(*ListExecutionsRequest)(nil),          // 63: atoll.engine.v1.ListExecutionsRequest
+	(*ListExecutionsReply)(nil),            // 64: atoll.engine.v1.ListExecutionsReply
+	(*ExecutionRecord)(nil),                // 65: atoll.engine.v1.ExecutionRecord
+	(*ReadOutputRequest)(nil),              // 66: atoll.engine.v1.ReadOutputRequest
+	(*OutputPiece)(nil),                    // 67: atoll.engine.v1.OutputPiece
+	(*ForgetExecutionsRequest)(nil),        // 68: atoll.engine.v1.ForgetExecutionsRequest
+	(*ForgetExecutionsReply)(nil),          // 69: atoll.engine.v1.ForgetExecutionsReply
+	(*StartProcessRequest)(nil),            // 70: atoll.engine.v1.StartProcessRequest
+	(*ProcessRequest)(nil),                 // 71: atoll.engine.v1.ProcessRequest
+	(*ListProcessesRequest)(nil),           // 72: atoll.engine.v1.ListProcessesRequest
+	(*ListProcessesReply)(nil),             // 73: atoll.engine.v1.ListProcessesReply
+	(*NodeProcess)(nil),                    // 74: atoll.engine.v1.NodeProcess
+	(*WriteInputRequest)(nil),              // 75: atoll.engine.v1.WriteInputRequest
+	(*SignalProcessRequest)(nil),           // 76: atoll.engine.v1.SignalProcessRequest
+	(*SignalProcessReply)(nil),             // 77: atoll.engine.v1.SignalProcessReply
+	(*ResizeTerminalRequest)(nil),          // 78: atoll.engine.v1.ResizeTerminalRequest
+	(*ResizeTerminalReply)(nil),            // 79: atoll.engine.v1.ResizeTerminalReply
+	(*FileCall)(nil),                       // 80: atoll.engine.v1.FileCall
+	(*ReadFileCall)(nil),                   // 81: atoll.engine.v1.ReadFileCall
+	(*WriteFileCall)(nil),                  // 82: atoll.engine.v1.WriteFileCall
+	(*WatchFilesCall)(nil),                 // 83: atoll.engine.v1.WatchFilesCall
+	(*TunnelCall)(nil),                     // 84: atoll.engine.v1.TunnelCall
+	(*SampleUsageRequest)(nil),             // 85: atoll.engine.v1.SampleUsageRequest
+	(*SampleUsageReply)(nil),               // 86: atoll.engine.v1.SampleUsageReply
+	(*BoxUsage)(nil),                       // 87: atoll.engine.v1.BoxUsage
+	nil,                                    // 88: atoll.engine.v1.DockerfileSource.ArgsEntry
+	nil,                                    // 89: atoll.engine.v1.DockerfileSource.NamedImagesEntry
+	nil,                                    // 90: atoll.engine.v1.DockerfileSource.StepEnvEntry
+	nil,                                    // 91: atoll.engine.v1.BoxSpec.LabelsEntry
+	nil,                                    // 92: atoll.engine.v1.AssignBoxRequest.EnvEntry
+	nil,                                    // 93: atoll.engine.v1.AssignBoxRequest.LabelsEntry
+	nil,                                    // 94: atoll.engine.v1.Box.LabelsEntry
+	nil,                                    // 95: atoll.engine.v1.RestoreBoxRequest.RenameContextsEntry
+	nil,                                    // 96: atoll.engine.v1.RestoreBoxRequest.LabelsEntry
+	nil,                                    // 97: atoll.engine.v1.CreateSnapshotRequest.LabelsEntry
+	nil,                                    // 98: atoll.engine.v1.Snapshot.LabelsEntry
+	nil,                                    // 99: atoll.engine.v1.ImportBegin.LabelsEntry
+	(*execv1.Limits)(nil),                  // 100: atoll.exec.v1.Limits
+	(*execv1.ContextSpec)(nil),             // 101: atoll.exec.v1.ContextSpec
+	(*execv1.Context)(nil),                 // 102: atoll.exec.v1.Context
+	(*execv1.ExecutionSpec)(nil),           // 103: atoll.exec.v1.ExecutionSpec
+	(*execv1.Finished)(nil),                // 104: atoll.exec.v1.Finished
+	(execv1.Stream)(0),                     // 105: atoll.exec.v1.Stream
+	(*execv1.ProcessSpec)(nil),             // 106: atoll.exec.v1.ProcessSpec
+	(*execv1.Process)(nil),                 // 107: atoll.exec.v1.Process
+	(*execv1.WriteInputRequest)(nil),       // 108: atoll.exec.v1.WriteInputRequest
+	(*execv1.SignalRequest)(nil),           // 109: atoll.exec.v1.SignalRequest
+	(*execv1.ResizeRequest)(nil),           // 110: atoll.exec.v1.ResizeRequest
+	(*filev1.FileRequest)(nil),             // 111: atoll.file.v1.FileRequest
+	(*filev1.ReadFileRequest)(nil),         // 112: atoll.file.v1.ReadFileRequest
+	(*filev1.WriteFileRequest)(nil),        // 113: atoll.file.v1.WriteFileRequest
+	(*filev1.WatchFilesRequest)(nil),       // 114: atoll.file.v1.WatchFilesRequest
+	(*execv1.TunnelMessage)(nil),           // 115: atoll.exec.v1.TunnelMessage
+	(*execv1.ExecutionEvent)(nil),          // 116: atoll.exec.v1.ExecutionEvent
+	(*execv1.WriteInputReply)(nil),         // 117: atoll.exec.v1.WriteInputReply
+	(*execv1.ListGuestProcessesReply)(nil), // 118: atoll.exec.v1.ListGuestProcessesReply
+	(*filev1.FileReply)(nil),               // 119: atoll.file.v1.FileReply
+	(*filev1.FilePiece)(nil),               // 120: atoll.file.v1.FilePiece
+	(*filev1.WriteFileReply)(nil),          // 121: atoll.file.v1.WriteFileReply
+	(*filev1.FileEvent)(nil),               // 122: atoll.file.v1.FileEvent
+	(*execv1.ListPortsReply)(nil),          // 123: atoll.exec.v1.ListPortsReply
 }
 var file_atoll_engine_v1_engine_proto_depIdxs = []int32{
-	9,   // 0: atoll.engine.v1.ListImagesReply.images:type_name -> atoll.engine.v1.Image
-	77,  // 1: atoll.engine.v1.BoxSpec.limits:type_name -> atoll.exec.v1.Limits
-	78,  // 2: atoll.engine.v1.BoxSpec.warm_contexts:type_name -> atoll.exec.v1.ContextSpec
-	68,  // 3: atoll.engine.v1.BoxSpec.labels:type_name -> atoll.engine.v1.BoxSpec.LabelsEntry
-	10,  // 4: atoll.engine.v1.CreateBoxRequest.spec:type_name -> atoll.engine.v1.BoxSpec
-	69,  // 5: atoll.engine.v1.AssignBoxRequest.env:type_name -> atoll.engine.v1.AssignBoxRequest.EnvEntry
-	77,  // 6: atoll.engine.v1.AssignBoxRequest.limits:type_name -> atoll.exec.v1.Limits
-	70,  // 7: atoll.engine.v1.AssignBoxRequest.labels:type_name -> atoll.engine.v1.AssignBoxRequest.LabelsEntry
-	77,  // 8: atoll.engine.v1.UpdateLimitsRequest.limits:type_name -> atoll.exec.v1.Limits
-	19,  // 9: atoll.engine.v1.ListBoxesReply.boxes:type_name -> atoll.engine.v1.Box
-	10,  // 10: atoll.engine.v1.Box.spec:type_name -> atoll.engine.v1.BoxSpec
-	0,   // 11: atoll.engine.v1.Box.state:type_name -> atoll.engine.v1.BoxState
-	71,  // 12: atoll.engine.v1.Box.labels:type_name -> atoll.engine.v1.Box.LabelsEntry
-	1,   // 13: atoll.engine.v1.Box.end_reason:type_name -> atoll.engine.v1.BoxEndReason
-	77,  // 14: atoll.engine.v1.Box.limits:type_name -> atoll.exec.v1.Limits
-	79,  // 15: atoll.engine.v1.Box.contexts:type_name -> atoll.exec.v1.Context
-	10,  // 16: atoll.engine.v1.PrepareBoxRequest.spec:type_name -> atoll.engine.v1.BoxSpec
-	12,  // 17: atoll.engine.v1.RestoreBoxRequest.assignment:type_name -> atoll.engine.v1.AssignBoxRequest
-	72,  // 18: atoll.engine.v1.RestoreBoxRequest.rename_contexts:type_name -> atoll.engine.v1.RestoreBoxRequest.RenameContextsEntry
-	78,  // 19: atoll.engine.v1.RestoreBoxRequest.warm_contexts:type_name -> atoll.exec.v1.ContextSpec
-	73,  // 20: atoll.engine.v1.RestoreBoxRequest.labels:type_name -> atoll.engine.v1.RestoreBoxRequest.LabelsEntry
-	77,  // 21: atoll.engine.v1.RestoreBoxRequest.limits:type_name -> atoll.exec.v1.Limits
-	12,  // 22: atoll.engine.v1.ResumeBoxRequest.assignment:type_name -> atoll.engine.v1.AssignBoxRequest
-	12,  // 23: atoll.engine.v1.RollbackBoxRequest.assignment:type_name -> atoll.engine.v1.AssignBoxRequest
-	2,   // 24: atoll.engine.v1.CreateSnapshotRequest.kind:type_name -> atoll.engine.v1.SnapshotKind
-	74,  // 25: atoll.engine.v1.CreateSnapshotRequest.labels:type_name -> atoll.engine.v1.CreateSnapshotRequest.LabelsEntry
-	31,  // 26: atoll.engine.v1.ListSnapshotsReply.snapshots:type_name -> atoll.engine.v1.Snapshot
-	2,   // 27: atoll.engine.v1.Snapshot.kind:type_name -> atoll.engine.v1.SnapshotKind
-	75,  // 28: atoll.engine.v1.Snapshot.labels:type_name -> atoll.engine.v1.Snapshot.LabelsEntry
-	77,  // 29: atoll.engine.v1.Snapshot.limits:type_name -> atoll.exec.v1.Limits
-	79,  // 30: atoll.engine.v1.Snapshot.contexts:type_name -> atoll.exec.v1.Context
-	34,  // 31: atoll.engine.v1.ImportSnapshotRequest.begin:type_name -> atoll.engine.v1.ImportBegin
-	76,  // 32: atoll.engine.v1.ImportBegin.labels:type_name -> atoll.engine.v1.ImportBegin.LabelsEntry
-	78,  // 33: atoll.engine.v1.OpenContextRequest.spec:type_name -> atoll.exec.v1.ContextSpec
-	79,  // 34: atoll.engine.v1.ListContextsReply.contexts:type_name -> atoll.exec.v1.Context
-	80,  // 35: atoll.engine.v1.ExecuteRequest.spec:type_name -> atoll.exec.v1.ExecutionSpec
-	45,  // 36: atoll.engine.v1.ListExecutionsReply.executions:type_name -> atoll.engine.v1.ExecutionRecord
-	81,  // 37: atoll.engine.v1.ExecutionRecord.finished:type_name -> atoll.exec.v1.Finished
-	82,  // 38: atoll.engine.v1.ReadOutputRequest.stream:type_name -> atoll.exec.v1.Stream
-	83,  // 39: atoll.engine.v1.StartProcessRequest.spec:type_name -> atoll.exec.v1.ProcessSpec
-	54,  // 40: atoll.engine.v1.ListProcessesReply.processes:type_name -> atoll.engine.v1.NodeProcess
-	84,  // 41: atoll.engine.v1.NodeProcess.process:type_name -> atoll.exec.v1.Process
-	85,  // 42: atoll.engine.v1.WriteInputRequest.input:type_name -> atoll.exec.v1.WriteInputRequest
-	86,  // 43: atoll.engine.v1.SignalProcessRequest.signal:type_name -> atoll.exec.v1.SignalRequest
-	87,  // 44: atoll.engine.v1.ResizeTerminalRequest.resize:type_name -> atoll.exec.v1.ResizeRequest
-	88,  // 45: atoll.engine.v1.FileCall.request:type_name -> atoll.file.v1.FileRequest
-	89,  // 46: atoll.engine.v1.ReadFileCall.request:type_name -> atoll.file.v1.ReadFileRequest
-	90,  // 47: atoll.engine.v1.WriteFileCall.request:type_name -> atoll.file.v1.WriteFileRequest
-	91,  // 48: atoll.engine.v1.WatchFilesCall.request:type_name -> atoll.file.v1.WatchFilesRequest
-	92,  // 49: atoll.engine.v1.TunnelCall.message:type_name -> atoll.exec.v1.TunnelMessage
-	67,  // 50: atoll.engine.v1.SampleUsageReply.boxes:type_name -> atoll.engine.v1.BoxUsage
-	77,  // 51: atoll.engine.v1.BoxUsage.limits:type_name -> atoll.exec.v1.Limits
-	3,   // 52: atoll.engine.v1.Engine.GetInfo:input_type -> atoll.engine.v1.GetInfoRequest
-	5,   // 53: atoll.engine.v1.Engine.Claim:input_type -> atoll.engine.v1.ClaimRequest
-	7,   // 54: atoll.engine.v1.Engine.ListImages:input_type -> atoll.engine.v1.ListImagesRequest
-	11,  // 55: atoll.engine.v1.Engine.CreateBox:input_type -> atoll.engine.v1.CreateBoxRequest
-	12,  // 56: atoll.engine.v1.Engine.AssignBox:input_type -> atoll.engine.v1.AssignBoxRequest
-	13,  // 57: atoll.engine.v1.Engine.UpdateLimits:input_type -> atoll.engine.v1.UpdateLimitsRequest
-	14,  // 58: atoll.engine.v1.Engine.GetBox:input_type -> atoll.engine.v1.BoxRequest
-	20,  // 59: atoll.engine.v1.Engine.PrepareBox:input_type -> atoll.engine.v1.PrepareBoxRequest
-	21,  // 60: atoll.engine.v1.Engine.RestoreBox:input_type -> atoll.engine.v1.RestoreBoxRequest
-	22,  // 61: atoll.engine.v1.Engine.PauseBox:input_type -> atoll.engine.v1.PauseBoxRequest
-	23,  // 62: atoll.engine.v1.Engine.ResumeBox:input_type -> atoll.engine.v1.ResumeBoxRequest
-	24,  // 63: atoll.engine.v1.Engine.RollbackBox:input_type -> atoll.engine.v1.RollbackBoxRequest
-	25,  // 64: atoll.engine.v1.Engine.SetDeadline:input_type -> atoll.engine.v1.SetDeadlineRequest
-	26,  // 65: atoll.engine.v1.Engine.CreateSnapshot:input_type -> atoll.engine.v1.CreateSnapshotRequest
-	28,  // 66: atoll.engine.v1.Engine.ListSnapshots:input_type -> atoll.engine.v1.ListSnapshotsRequest
-	27,  // 67: atoll.engine.v1.Engine.DeleteSnapshot:input_type -> atoll.engine.v1.SnapshotRequest
-	27,  // 68: atoll.engine.v1.Engine.ExportSnapshot:input_type -> atoll.engine.v1.SnapshotRequest
-	33,  // 69: atoll.engine.v1.Engine.ImportSnapshot:input_type -> atoll.engine.v1.ImportSnapshotRequest
-	15,  // 70: atoll.engine.v1.Engine.ListBoxes:input_type -> atoll.engine.v1.ListBoxesRequest
-	14,  // 71: atoll.engine.v1.Engine.DeleteBox:input_type -> atoll.engine.v1.BoxRequest
-	18,  // 72: atoll.engine.v1.Engine.WatchBoxes:input_type -> atoll.engine.v1.WatchBoxesRequest
-	35,  // 73: atoll.engine.v1.Engine.OpenContext:input_type -> atoll.engine.v1.OpenContextRequest
-	36,  // 74: atoll.engine.v1.Engine.RestartContext:input_type -> atoll.engine.v1.ContextRequest
-	36,  // 75: atoll.engine.v1.Engine.CloseContext:input_type -> atoll.engine.v1.ContextRequest
-	14,  // 76: atoll.engine.v1.Engine.ListContexts:input_type -> atoll.engine.v1.BoxRequest
-	39,  // 77: atoll.engine.v1.Engine.Execute:input_type -> atoll.engine.v1.ExecuteRequest
-	40,  // 78: atoll.engine.v1.Engine.Attach:input_type -> atoll.engine.v1.AttachRequest
-	41,  // 79: atoll.engine.v1.Engine.Interrupt:input_type -> atoll.engine.v1.InterruptRequest
-	43,  // 80: atoll.engine.v1.Engine.ListExecutions:input_type -> atoll.engine.v1.ListExecutionsRequest
-	46,  // 81: atoll.engine.v1.Engine.ReadOutput:input_type -> atoll.engine.v1.ReadOutputRequest
-	48,  // 82: atoll.engine.v1.Engine.ForgetExecutions:input_type -> atoll.engine.v1.ForgetExecutionsRequest
-	50,  // 83: atoll.engine.v1.Engine.StartProcess:input_type -> atoll.engine.v1.StartProcessRequest
-	51,  // 84: atoll.engine.v1.Engine.GetProcess:input_type -> atoll.engine.v1.ProcessRequest
-	52,  // 85: atoll.engine.v1.Engine.ListProcesses:input_type -> atoll.engine.v1.ListProcessesRequest
-	51,  // 86: atoll.engine.v1.Engine.WaitProcess:input_type -> atoll.engine.v1.ProcessRequest
-	55,  // 87: atoll.engine.v1.Engine.WriteInput:input_type -> atoll.engine.v1.WriteInputRequest
-	56,  // 88: atoll.engine.v1.Engine.SignalProcess:input_type -> atoll.engine.v1.SignalProcessRequest
-	58,  // 89: atoll.engine.v1.Engine.ResizeTerminal:input_type -> atoll.engine.v1.ResizeTerminalRequest
-	14,  // 90: atoll.engine.v1.Engine.ListGuestProcesses:input_type -> atoll.engine.v1.BoxRequest
-	60,  // 91: atoll.engine.v1.Engine.File:input_type -> atoll.engine.v1.FileCall
-	61,  // 92: atoll.engine.v1.Engine.ReadFile:input_type -> atoll.engine.v1.ReadFileCall
-	62,  // 93: atoll.engine.v1.Engine.WriteFile:input_type -> atoll.engine.v1.WriteFileCall
-	63,  // 94: atoll.engine.v1.Engine.WatchFiles:input_type -> atoll.engine.v1.WatchFilesCall
-	14,  // 95: atoll.engine.v1.Engine.ListPorts:input_type -> atoll.engine.v1.BoxRequest
-	64,  // 96: atoll.engine.v1.Engine.Tunnel:input_type -> atoll.engine.v1.TunnelCall
-	65,  // 97: atoll.engine.v1.Engine.SampleUsage:input_type -> atoll.engine.v1.SampleUsageRequest
-	4,   // 98: atoll.engine.v1.Engine.GetInfo:output_type -> atoll.engine.v1.EngineInfo
-	6,   // 99: atoll.engine.v1.Engine.Claim:output_type -> atoll.engine.v1.ClaimReply
-	8,   // 100: atoll.engine.v1.Engine.ListImages:output_type -> atoll.engine.v1.ListImagesReply
-	19,  // 101: atoll.engine.v1.Engine.CreateBox:output_type -> atoll.engine.v1.Box
-	19,  // 102: atoll.engine.v1.Engine.AssignBox:output_type -> atoll.engine.v1.Box
-	19,  // 103: atoll.engine.v1.Engine.UpdateLimits:output_type -> atoll.engine.v1.Box
-	19,  // 104: atoll.engine.v1.Engine.GetBox:output_type -> atoll.engine.v1.Box
-	19,  // 105: atoll.engine.v1.Engine.PrepareBox:output_type -> atoll.engine.v1.Box
-	19,  // 106: atoll.engine.v1.Engine.RestoreBox:output_type -> atoll.engine.v1.Box
-	19,  // 107: atoll.engine.v1.Engine.PauseBox:output_type -> atoll.engine.v1.Box
-	19,  // 108: atoll.engine.v1.Engine.ResumeBox:output_type -> atoll.engine.v1.Box
-	19,  // 109: atoll.engine.v1.Engine.RollbackBox:output_type -> atoll.engine.v1.Box
-	19,  // 110: atoll.engine.v1.Engine.SetDeadline:output_type -> atoll.engine.v1.Box
-	31,  // 111: atoll.engine.v1.Engine.CreateSnapshot:output_type -> atoll.engine.v1.Snapshot
-	29,  // 112: atoll.engine.v1.Engine.ListSnapshots:output_type -> atoll.engine.v1.ListSnapshotsReply
-	30,  // 113: atoll.engine.v1.Engine.DeleteSnapshot:output_type -> atoll.engine.v1.DeleteSnapshotReply
-	32,  // 114: atoll.engine.v1.Engine.ExportSnapshot:output_type -> atoll.engine.v1.FilePart
-	31,  // 115: atoll.engine.v1.Engine.ImportSnapshot:output_type -> atoll.engine.v1.Snapshot
-	16,  // 116: atoll.engine.v1.Engine.ListBoxes:output_type -> atoll.engine.v1.ListBoxesReply
-	17,  // 117: atoll.engine.v1.Engine.DeleteBox:output_type -> atoll.engine.v1.DeleteBoxReply
-	19,  // 118: atoll.engine.v1.Engine.WatchBoxes:output_type -> atoll.engine.v1.Box
-	79,  // 119: atoll.engine.v1.Engine.OpenContext:output_type -> atoll.exec.v1.Context
-	79,  // 120: atoll.engine.v1.Engine.RestartContext:output_type -> atoll.exec.v1.Context
-	37,  // 121: atoll.engine.v1.Engine.CloseContext:output_type -> atoll.engine.v1.CloseContextReply
-	38,  // 122: atoll.engine.v1.Engine.ListContexts:output_type -> atoll.engine.v1.ListContextsReply
-	93,  // 123: atoll.engine.v1.Engine.Execute:output_type -> atoll.exec.v1.ExecutionEvent
-	93,  // 124: atoll.engine.v1.Engine.Attach:output_type -> atoll.exec.v1.ExecutionEvent
-	42,  // 125: atoll.engine.v1.Engine.Interrupt:output_type -> atoll.engine.v1.InterruptReply
-	44,  // 126: atoll.engine.v1.Engine.ListExecutions:output_type -> atoll.engine.v1.ListExecutionsReply
-	47,  // 127: atoll.engine.v1.Engine.ReadOutput:output_type -> atoll.engine.v1.OutputPiece
-	49,  // 128: atoll.engine.v1.Engine.ForgetExecutions:output_type -> atoll.engine.v1.ForgetExecutionsReply
-	84,  // 129: atoll.engine.v1.Engine.StartProcess:output_type -> atoll.exec.v1.Process
-	84,  // 130: atoll.engine.v1.Engine.GetProcess:output_type -> atoll.exec.v1.Process
-	53,  // 131: atoll.engine.v1.Engine.ListProcesses:output_type -> atoll.engine.v1.ListProcessesReply
-	84,  // 132: atoll.engine.v1.Engine.WaitProcess:output_type -> atoll.exec.v1.Process
-	94,  // 133: atoll.engine.v1.Engine.WriteInput:output_type -> atoll.exec.v1.WriteInputReply
-	57,  // 134: atoll.engine.v1.Engine.SignalProcess:output_type -> atoll.engine.v1.SignalProcessReply
-	59,  // 135: atoll.engine.v1.Engine.ResizeTerminal:output_type -> atoll.engine.v1.ResizeTerminalReply
-	95,  // 136: atoll.engine.v1.Engine.ListGuestProcesses:output_type -> atoll.exec.v1.ListGuestProcessesReply
-	96,  // 137: atoll.engine.v1.Engine.File:output_type -> atoll.file.v1.FileReply
-	97,  // 138: atoll.engine.v1.Engine.ReadFile:output_type -> atoll.file.v1.FilePiece
-	98,  // 139: atoll.engine.v1.Engine.WriteFile:output_type -> atoll.file.v1.WriteFileReply
-	99,  // 140: atoll.engine.v1.Engine.WatchFiles:output_type -> atoll.file.v1.FileEvent
-	100, // 141: atoll.engine.v1.Engine.ListPorts:output_type -> atoll.exec.v1.ListPortsReply
-	92,  // 142: atoll.engine.v1.Engine.Tunnel:output_type -> atoll.exec.v1.TunnelMessage
-	66,  // 143: atoll.engine.v1.Engine.SampleUsage:output_type -> atoll.engine.v1.SampleUsageReply
-	98,  // [98:144] is the sub-list for method output_type
-	52,  // [52:98] is the sub-list for method input_type
-	52,  // [52:52] is the sub-list for extension type_name
-	52,  // [52:52] is the sub-list for extension extendee
-	0,   // [0:52] is the sub-list for field type_name
+	29,  // 0: atoll.engine.v1.EngineInfo.runtimes:type_name -> atoll.engine.v1.Runtime
+	10,  // 1: atoll.engine.v1.ListImagesReply.images:type_name -> atoll.engine.v1.Image
+	0,   // 2: atoll.engine.v1.Image.origin:type_name -> atoll.engine.v1.ImageOrigin
+	16,  // 3: atoll.engine.v1.MakeImageRequest.begin:type_name -> atoll.engine.v1.MakeImageBegin
+	17,  // 4: atoll.engine.v1.MakeImageBegin.recipe:type_name -> atoll.engine.v1.RecipeSource
+	18,  // 5: atoll.engine.v1.MakeImageBegin.registry:type_name -> atoll.engine.v1.RegistrySource
+	20,  // 6: atoll.engine.v1.MakeImageBegin.archive:type_name -> atoll.engine.v1.ArchiveSource
+	23,  // 7: atoll.engine.v1.MakeImageBegin.dockerfile:type_name -> atoll.engine.v1.DockerfileSource
+	21,  // 8: atoll.engine.v1.MakeImageBegin.box:type_name -> atoll.engine.v1.BoxSource
+	22,  // 9: atoll.engine.v1.MakeImageBegin.docker_daemon:type_name -> atoll.engine.v1.DockerDaemonSource
+	19,  // 10: atoll.engine.v1.RegistrySource.auths:type_name -> atoll.engine.v1.RegistryAuth
+	88,  // 11: atoll.engine.v1.DockerfileSource.args:type_name -> atoll.engine.v1.DockerfileSource.ArgsEntry
+	89,  // 12: atoll.engine.v1.DockerfileSource.named_images:type_name -> atoll.engine.v1.DockerfileSource.NamedImagesEntry
+	19,  // 13: atoll.engine.v1.DockerfileSource.auths:type_name -> atoll.engine.v1.RegistryAuth
+	100, // 14: atoll.engine.v1.DockerfileSource.limits:type_name -> atoll.exec.v1.Limits
+	24,  // 15: atoll.engine.v1.DockerfileSource.network:type_name -> atoll.engine.v1.BuildNetwork
+	90,  // 16: atoll.engine.v1.DockerfileSource.step_env:type_name -> atoll.engine.v1.DockerfileSource.StepEnvEntry
+	26,  // 17: atoll.engine.v1.MakeImageEvent.step:type_name -> atoll.engine.v1.BuildStep
+	27,  // 18: atoll.engine.v1.MakeImageEvent.log:type_name -> atoll.engine.v1.BuildLog
+	28,  // 19: atoll.engine.v1.MakeImageEvent.progress:type_name -> atoll.engine.v1.BuildProgress
+	10,  // 20: atoll.engine.v1.MakeImageEvent.done:type_name -> atoll.engine.v1.Image
+	100, // 21: atoll.engine.v1.BoxSpec.limits:type_name -> atoll.exec.v1.Limits
+	101, // 22: atoll.engine.v1.BoxSpec.warm_contexts:type_name -> atoll.exec.v1.ContextSpec
+	91,  // 23: atoll.engine.v1.BoxSpec.labels:type_name -> atoll.engine.v1.BoxSpec.LabelsEntry
+	30,  // 24: atoll.engine.v1.CreateBoxRequest.spec:type_name -> atoll.engine.v1.BoxSpec
+	92,  // 25: atoll.engine.v1.AssignBoxRequest.env:type_name -> atoll.engine.v1.AssignBoxRequest.EnvEntry
+	100, // 26: atoll.engine.v1.AssignBoxRequest.limits:type_name -> atoll.exec.v1.Limits
+	93,  // 27: atoll.engine.v1.AssignBoxRequest.labels:type_name -> atoll.engine.v1.AssignBoxRequest.LabelsEntry
+	100, // 28: atoll.engine.v1.UpdateLimitsRequest.limits:type_name -> atoll.exec.v1.Limits
+	39,  // 29: atoll.engine.v1.ListBoxesReply.boxes:type_name -> atoll.engine.v1.Box
+	30,  // 30: atoll.engine.v1.Box.spec:type_name -> atoll.engine.v1.BoxSpec
+	1,   // 31: atoll.engine.v1.Box.state:type_name -> atoll.engine.v1.BoxState
+	94,  // 32: atoll.engine.v1.Box.labels:type_name -> atoll.engine.v1.Box.LabelsEntry
+	2,   // 33: atoll.engine.v1.Box.end_reason:type_name -> atoll.engine.v1.BoxEndReason
+	100, // 34: atoll.engine.v1.Box.limits:type_name -> atoll.exec.v1.Limits
+	102, // 35: atoll.engine.v1.Box.contexts:type_name -> atoll.exec.v1.Context
+	30,  // 36: atoll.engine.v1.PrepareBoxRequest.spec:type_name -> atoll.engine.v1.BoxSpec
+	32,  // 37: atoll.engine.v1.RestoreBoxRequest.assignment:type_name -> atoll.engine.v1.AssignBoxRequest
+	95,  // 38: atoll.engine.v1.RestoreBoxRequest.rename_contexts:type_name -> atoll.engine.v1.RestoreBoxRequest.RenameContextsEntry
+	101, // 39: atoll.engine.v1.RestoreBoxRequest.warm_contexts:type_name -> atoll.exec.v1.ContextSpec
+	96,  // 40: atoll.engine.v1.RestoreBoxRequest.labels:type_name -> atoll.engine.v1.RestoreBoxRequest.LabelsEntry
+	100, // 41: atoll.engine.v1.RestoreBoxRequest.limits:type_name -> atoll.exec.v1.Limits
+	32,  // 42: atoll.engine.v1.ResumeBoxRequest.assignment:type_name -> atoll.engine.v1.AssignBoxRequest
+	32,  // 43: atoll.engine.v1.RollbackBoxRequest.assignment:type_name -> atoll.engine.v1.AssignBoxRequest
+	3,   // 44: atoll.engine.v1.CreateSnapshotRequest.kind:type_name -> atoll.engine.v1.SnapshotKind
+	97,  // 45: atoll.engine.v1.CreateSnapshotRequest.labels:type_name -> atoll.engine.v1.CreateSnapshotRequest.LabelsEntry
+	51,  // 46: atoll.engine.v1.ListSnapshotsReply.snapshots:type_name -> atoll.engine.v1.Snapshot
+	3,   // 47: atoll.engine.v1.Snapshot.kind:type_name -> atoll.engine.v1.SnapshotKind
+	98,  // 48: atoll.engine.v1.Snapshot.labels:type_name -> atoll.engine.v1.Snapshot.LabelsEntry
+	100, // 49: atoll.engine.v1.Snapshot.limits:type_name -> atoll.exec.v1.Limits
+	102, // 50: atoll.engine.v1.Snapshot.contexts:type_name -> atoll.exec.v1.Context
+	54,  // 51: atoll.engine.v1.ImportSnapshotRequest.begin:type_name -> atoll.engine.v1.ImportBegin
+	99,  // 52: atoll.engine.v1.ImportBegin.labels:type_name -> atoll.engine.v1.ImportBegin.LabelsEntry
+	101, // 53: atoll.engine.v1.OpenContextRequest.spec:type_name -> atoll.exec.v1.ContextSpec
+	102, // 54: atoll.engine.v1.ListContextsReply.contexts:type_name -> atoll.exec.v1.Context
+	103, // 55: atoll.engine.v1.ExecuteRequest.spec:type_name -> atoll.exec.v1.ExecutionSpec
+	65,  // 56: atoll.engine.v1.ListExecutionsReply.executions:type_name -> atoll.engine.v1.ExecutionRecord
+	104, // 57: atoll.engine.v1.ExecutionRecord.finished:type_name -> atoll.exec.v1.Finished
+	105, // 58: atoll.engine.v1.ReadOutputRequest.stream:type_name -> atoll.exec.v1.Stream
+	106, // 59: atoll.engine.v1.StartProcessRequest.spec:type_name -> atoll.exec.v1.ProcessSpec
+	74,  // 60: atoll.engine.v1.ListProcessesReply.processes:type_name -> atoll.engine.v1.NodeProcess
+	107, // 61: atoll.engine.v1.NodeProcess.process:type_name -> atoll.exec.v1.Process
+	108, // 62: atoll.engine.v1.WriteInputRequest.input:type_name -> atoll.exec.v1.WriteInputRequest
+	109, // 63: atoll.engine.v1.SignalProcessRequest.signal:type_name -> atoll.exec.v1.SignalRequest
+	110, // 64: atoll.engine.v1.ResizeTerminalRequest.resize:type_name -> atoll.exec.v1.ResizeRequest
+	111, // 65: atoll.engine.v1.FileCall.request:type_name -> atoll.file.v1.FileRequest
+	112, // 66: atoll.engine.v1.ReadFileCall.request:type_name -> atoll.file.v1.ReadFileRequest
+	113, // 67: atoll.engine.v1.WriteFileCall.request:type_name -> atoll.file.v1.WriteFileRequest
+	114, // 68: atoll.engine.v1.WatchFilesCall.request:type_name -> atoll.file.v1.WatchFilesRequest
+	115, // 69: atoll.engine.v1.TunnelCall.message:type_name -> atoll.exec.v1.TunnelMessage
+	87,  // 70: atoll.engine.v1.SampleUsageReply.boxes:type_name -> atoll.engine.v1.BoxUsage
+	100, // 71: atoll.engine.v1.BoxUsage.limits:type_name -> atoll.exec.v1.Limits
+	4,   // 72: atoll.engine.v1.Engine.GetInfo:input_type -> atoll.engine.v1.GetInfoRequest
+	6,   // 73: atoll.engine.v1.Engine.Claim:input_type -> atoll.engine.v1.ClaimRequest
+	8,   // 74: atoll.engine.v1.Engine.ListImages:input_type -> atoll.engine.v1.ListImagesRequest
+	15,  // 75: atoll.engine.v1.Engine.MakeImage:input_type -> atoll.engine.v1.MakeImageRequest
+	11,  // 76: atoll.engine.v1.Engine.DeleteImage:input_type -> atoll.engine.v1.ImageRequest
+	13,  // 77: atoll.engine.v1.Engine.PruneImages:input_type -> atoll.engine.v1.PruneImagesRequest
+	31,  // 78: atoll.engine.v1.Engine.CreateBox:input_type -> atoll.engine.v1.CreateBoxRequest
+	32,  // 79: atoll.engine.v1.Engine.AssignBox:input_type -> atoll.engine.v1.AssignBoxRequest
+	33,  // 80: atoll.engine.v1.Engine.UpdateLimits:input_type -> atoll.engine.v1.UpdateLimitsRequest
+	34,  // 81: atoll.engine.v1.Engine.GetBox:input_type -> atoll.engine.v1.BoxRequest
+	40,  // 82: atoll.engine.v1.Engine.PrepareBox:input_type -> atoll.engine.v1.PrepareBoxRequest
+	41,  // 83: atoll.engine.v1.Engine.RestoreBox:input_type -> atoll.engine.v1.RestoreBoxRequest
+	42,  // 84: atoll.engine.v1.Engine.PauseBox:input_type -> atoll.engine.v1.PauseBoxRequest
+	43,  // 85: atoll.engine.v1.Engine.ResumeBox:input_type -> atoll.engine.v1.ResumeBoxRequest
+	44,  // 86: atoll.engine.v1.Engine.RollbackBox:input_type -> atoll.engine.v1.RollbackBoxRequest
+	45,  // 87: atoll.engine.v1.Engine.SetDeadline:input_type -> atoll.engine.v1.SetDeadlineRequest
+	46,  // 88: atoll.engine.v1.Engine.CreateSnapshot:input_type -> atoll.engine.v1.CreateSnapshotRequest
+	48,  // 89: atoll.engine.v1.Engine.ListSnapshots:input_type -> atoll.engine.v1.ListSnapshotsRequest
+	47,  // 90: atoll.engine.v1.Engine.DeleteSnapshot:input_type -> atoll.engine.v1.SnapshotRequest
+	47,  // 91: atoll.engine.v1.Engine.ExportSnapshot:input_type -> atoll.engine.v1.SnapshotRequest
+	53,  // 92: atoll.engine.v1.Engine.ImportSnapshot:input_type -> atoll.engine.v1.ImportSnapshotRequest
+	35,  // 93: atoll.engine.v1.Engine.ListBoxes:input_type -> atoll.engine.v1.ListBoxesRequest
+	34,  // 94: atoll.engine.v1.Engine.DeleteBox:input_type -> atoll.engine.v1.BoxRequest
+	38,  // 95: atoll.engine.v1.Engine.WatchBoxes:input_type -> atoll.engine.v1.WatchBoxesRequest
+	55,  // 96: atoll.engine.v1.Engine.OpenContext:input_type -> atoll.engine.v1.OpenContextRequest
+	56,  // 97: atoll.engine.v1.Engine.RestartContext:input_type -> atoll.engine.v1.ContextRequest
+	56,  // 98: atoll.engine.v1.Engine.CloseContext:input_type -> atoll.engine.v1.ContextRequest
+	34,  // 99: atoll.engine.v1.Engine.ListContexts:input_type -> atoll.engine.v1.BoxRequest
+	59,  // 100: atoll.engine.v1.Engine.Execute:input_type -> atoll.engine.v1.ExecuteRequest
+	60,  // 101: atoll.engine.v1.Engine.Attach:input_type -> atoll.engine.v1.AttachRequest
+	61,  // 102: atoll.engine.v1.Engine.Interrupt:input_type -> atoll.engine.v1.InterruptRequest
+	63,  // 103: atoll.engine.v1.Engine.ListExecutions:input_type -> atoll.engine.v1.ListExecutionsRequest
+	66,  // 104: atoll.engine.v1.Engine.ReadOutput:input_type -> atoll.engine.v1.ReadOutputRequest
+	68,  // 105: atoll.engine.v1.Engine.ForgetExecutions:input_type -> atoll.engine.v1.ForgetExecutionsRequest
+	70,  // 106: atoll.engine.v1.Engine.StartProcess:input_type -> atoll.engine.v1.StartProcessRequest
+	71,  // 107: atoll.engine.v1.Engine.GetProcess:input_type -> atoll.engine.v1.ProcessRequest
+	72,  // 108: atoll.engine.v1.Engine.ListProcesses:input_type -> atoll.engine.v1.ListProcessesRequest
+	71,  // 109: atoll.engine.v1.Engine.WaitProcess:input_type -> atoll.engine.v1.ProcessRequest
+	75,  // 110: atoll.engine.v1.Engine.WriteInput:input_type -> atoll.engine.v1.WriteInputRequest
+	76,  // 111: atoll.engine.v1.Engine.SignalProcess:input_type -> atoll.engine.v1.SignalProcessRequest
+	78,  // 112: atoll.engine.v1.Engine.ResizeTerminal:input_type -> atoll.engine.v1.ResizeTerminalRequest
+	34,  // 113: atoll.engine.v1.Engine.ListGuestProcesses:input_type -> atoll.engine.v1.BoxRequest
+	80,  // 114: atoll.engine.v1.Engine.File:input_type -> atoll.engine.v1.FileCall
+	81,  // 115: atoll.engine.v1.Engine.ReadFile:input_type -> atoll.engine.v1.ReadFileCall
+	82,  // 116: atoll.engine.v1.Engine.WriteFile:input_type -> atoll.engine.v1.WriteFileCall
+	83,  // 117: atoll.engine.v1.Engine.WatchFiles:input_type -> atoll.engine.v1.WatchFilesCall
+	34,  // 118: atoll.engine.v1.Engine.ListPorts:input_type -> atoll.engine.v1.BoxRequest
+	84,  // 119: atoll.engine.v1.Engine.Tunnel:input_type -> atoll.engine.v1.TunnelCall
+	85,  // 120: atoll.engine.v1.Engine.SampleUsage:input_type -> atoll.engine.v1.SampleUsageRequest
+	5,   // 121: atoll.engine.v1.Engine.GetInfo:output_type -> atoll.engine.v1.EngineInfo
+	7,   // 122: atoll.engine.v1.Engine.Claim:output_type -> atoll.engine.v1.ClaimReply
+	9,   // 123: atoll.engine.v1.Engine.ListImages:output_type -> atoll.engine.v1.ListImagesReply
+	25,  // 124: atoll.engine.v1.Engine.MakeImage:output_type -> atoll.engine.v1.MakeImageEvent
+	12,  // 125: atoll.engine.v1.Engine.DeleteImage:output_type -> atoll.engine.v1.DeleteImageReply
+	14,  // 126: atoll.engine.v1.Engine.PruneImages:output_type -> atoll.engine.v1.PruneImagesReply
+	39,  // 127: atoll.engine.v1.Engine.CreateBox:output_type -> atoll.engine.v1.Box
+	39,  // 128: atoll.engine.v1.Engine.AssignBox:output_type -> atoll.engine.v1.Box
+	39,  // 129: atoll.engine.v1.Engine.UpdateLimits:output_type -> atoll.engine.v1.Box
+	39,  // 130: atoll.engine.v1.Engine.GetBox:output_type -> atoll.engine.v1.Box
+	39,  // 131: atoll.engine.v1.Engine.PrepareBox:output_type -> atoll.engine.v1.Box
+	39,  // 132: atoll.engine.v1.Engine.RestoreBox:output_type -> atoll.engine.v1.Box
+	39,  // 133: atoll.engine.v1.Engine.PauseBox:output_type -> atoll.engine.v1.Box
+	39,  // 134: atoll.engine.v1.Engine.ResumeBox:output_type -> atoll.engine.v1.Box
+	39,  // 135: atoll.engine.v1.Engine.RollbackBox:output_type -> atoll.engine.v1.Box
+	39,  // 136: atoll.engine.v1.Engine.SetDeadline:output_type -> atoll.engine.v1.Box
+	51,  // 137: atoll.engine.v1.Engine.CreateSnapshot:output_type -> atoll.engine.v1.Snapshot
+	49,  // 138: atoll.engine.v1.Engine.ListSnapshots:output_type -> atoll.engine.v1.ListSnapshotsReply
+	50,  // 139: atoll.engine.v1.Engine.DeleteSnapshot:output_type -> atoll.engine.v1.DeleteSnapshotReply
+	52,  // 140: atoll.engine.v1.Engine.ExportSnapshot:output_type -> atoll.engine.v1.FilePart
+	51,  // 141: atoll.engine.v1.Engine.ImportSnapshot:output_type -> atoll.engine.v1.Snapshot
+	36,  // 142: atoll.engine.v1.Engine.ListBoxes:output_type -> atoll.engine.v1.ListBoxesReply
+	37,  // 143: atoll.engine.v1.Engine.DeleteBox:output_type -> atoll.engine.v1.DeleteBoxReply
+	39,  // 144: atoll.engine.v1.Engine.WatchBoxes:output_type -> atoll.engine.v1.Box
+	102, // 145: atoll.engine.v1.Engine.OpenContext:output_type -> atoll.exec.v1.Context
+	102, // 146: atoll.engine.v1.Engine.RestartContext:output_type -> atoll.exec.v1.Context
+	57,  // 147: atoll.engine.v1.Engine.CloseContext:output_type -> atoll.engine.v1.CloseContextReply
+	58,  // 148: atoll.engine.v1.Engine.ListContexts:output_type -> atoll.engine.v1.ListContextsReply
+	116, // 149: atoll.engine.v1.Engine.Execute:output_type -> atoll.exec.v1.ExecutionEvent
+	116, // 150: atoll.engine.v1.Engine.Attach:output_type -> atoll.exec.v1.ExecutionEvent
+	62,  // 151: atoll.engine.v1.Engine.Interrupt:output_type -> atoll.engine.v1.InterruptReply
+	64,  // 152: atoll.engine.v1.Engine.ListExecutions:output_type -> atoll.engine.v1.ListExecutionsReply
+	67,  // 153: atoll.engine.v1.Engine.ReadOutput:output_type -> atoll.engine.v1.OutputPiece
+	69,  // 154: atoll.engine.v1.Engine.ForgetExecutions:output_type -> atoll.engine.v1.ForgetExecutionsReply
+	107, // 155: atoll.engine.v1.Engine.StartProcess:output_type -> atoll.exec.v1.Process
+	107, // 156: atoll.engine.v1.Engine.GetProcess:output_type -> atoll.exec.v1.Process
+	73,  // 157: atoll.engine.v1.Engine.ListProcesses:output_type -> atoll.engine.v1.ListProcessesReply
+	107, // 158: atoll.engine.v1.Engine.WaitProcess:output_type -> atoll.exec.v1.Process
+	117, // 159: atoll.engine.v1.Engine.WriteInput:output_type -> atoll.exec.v1.WriteInputReply
+	77,  // 160: atoll.engine.v1.Engine.SignalProcess:output_type -> atoll.engine.v1.SignalProcessReply
+	79,  // 161: atoll.engine.v1.Engine.ResizeTerminal:output_type -> atoll.engine.v1.ResizeTerminalReply
+	118, // 162: atoll.engine.v1.Engine.ListGuestProcesses:output_type -> atoll.exec.v1.ListGuestProcessesReply
+	119, // 163: atoll.engine.v1.Engine.File:output_type -> atoll.file.v1.FileReply
+	120, // 164: atoll.engine.v1.Engine.ReadFile:output_type -> atoll.file.v1.FilePiece
+	121, // 165: atoll.engine.v1.Engine.WriteFile:output_type -> atoll.file.v1.WriteFileReply
+	122, // 166: atoll.engine.v1.Engine.WatchFiles:output_type -> atoll.file.v1.FileEvent
+	123, // 167: atoll.engine.v1.Engine.ListPorts:output_type -> atoll.exec.v1.ListPortsReply
+	115, // 168: atoll.engine.v1.Engine.Tunnel:output_type -> atoll.exec.v1.TunnelMessage
+	86,  // 169: atoll.engine.v1.Engine.SampleUsage:output_type -> atoll.engine.v1.SampleUsageReply
+	121, // [121:170] is the sub-list for method output_type
+	72,  // [72:121] is the sub-list for method input_type
+	72,  // [72:72] is the sub-list for extension type_name
+	72,  // [72:72] is the sub-list for extension extendee
+	0,   // [0:72] is the sub-list for field type_name
 }
 
 func init() { file_atoll_engine_v1_engine_proto_init() }
@@ -4692,7 +6253,25 @@ func file_atoll_engine_v1_engine_proto_init() {
 	if File_atoll_engine_v1_engine_proto != nil {
 		return
 	}
-	file_atoll_engine_v1_engine_proto_msgTypes[30].OneofWrappers = []any{
+	file_atoll_engine_v1_engine_proto_msgTypes[11].OneofWrappers = []any{
+		(*MakeImageRequest_Begin)(nil),
+		(*MakeImageRequest_Data)(nil),
+	}
+	file_atoll_engine_v1_engine_proto_msgTypes[12].OneofWrappers = []any{
+		(*MakeImageBegin_Recipe)(nil),
+		(*MakeImageBegin_Registry)(nil),
+		(*MakeImageBegin_Archive)(nil),
+		(*MakeImageBegin_Dockerfile)(nil),
+		(*MakeImageBegin_Box)(nil),
+		(*MakeImageBegin_DockerDaemon)(nil),
+	}
+	file_atoll_engine_v1_engine_proto_msgTypes[21].OneofWrappers = []any{
+		(*MakeImageEvent_Step)(nil),
+		(*MakeImageEvent_Log)(nil),
+		(*MakeImageEvent_Progress)(nil),
+		(*MakeImageEvent_Done)(nil),
+	}
+	file_atoll_engine_v1_engine_proto_msgTypes[49].OneofWrappers = []any{
 		(*ImportSnapshotRequest_Begin)(nil),
 		(*ImportSnapshotRequest_Data)(nil),
 	}
@@ -4701,8 +6280,8 @@ func file_atoll_engine_v1_engine_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_atoll_engine_v1_engine_proto_rawDesc), len(file_atoll_engine_v1_engine_proto_rawDesc)),
-			NumEnums:      3,
-			NumMessages:   74,
+			NumEnums:      4,
+			NumMessages:   96,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

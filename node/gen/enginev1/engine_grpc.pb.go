@@ -28,6 +28,9 @@ const (
 	Engine_GetInfo_FullMethodName            = "/atoll.engine.v1.Engine/GetInfo"
 	Engine_Claim_FullMethodName              = "/atoll.engine.v1.Engine/Claim"
 	Engine_ListImages_FullMethodName         = "/atoll.engine.v1.Engine/ListImages"
+	Engine_MakeImage_FullMethodName          = "/atoll.engine.v1.Engine/MakeImage"
+	Engine_DeleteImage_FullMethodName        = "/atoll.engine.v1.Engine/DeleteImage"
+	Engine_PruneImages_FullMethodName        = "/atoll.engine.v1.Engine/PruneImages"
 	Engine_CreateBox_FullMethodName          = "/atoll.engine.v1.Engine/CreateBox"
 	Engine_AssignBox_FullMethodName          = "/atoll.engine.v1.Engine/AssignBox"
 	Engine_UpdateLimits_FullMethodName       = "/atoll.engine.v1.Engine/UpdateLimits"
@@ -87,7 +90,18 @@ type EngineClient interface {
 	GetInfo(ctx context.Context, in *GetInfoRequest, opts ...grpc.CallOption) (*EngineInfo, error)
 	// A server claims the node with an epoch greater than any before; calls with an older one are refused from then on.
 	Claim(ctx context.Context, in *ClaimRequest, opts ...grpc.CallOption) (*ClaimReply, error)
+	// Of each recipe the newest that is built, and all that were made of something else.
 	ListImages(ctx context.Context, in *ListImagesRequest, opts ...grpc.CallOption) (*ListImagesReply, error)
+	// Makes an image and tells what happens on the way; the last event holds `done`. Ending the call cancels it and leaves nothing but caches.
+	// The first message holds `begin`; where the source is an archive or has a build context, its tar follows as `data`.
+	// Errors: INVALID_ARGUMENT (a Dockerfile or an archive that is none), NOT_FOUND (no such reference, recipe or box), PERMISSION_DENIED (the
+	// registry refuses the credentials), FAILED_PRECONDITION (a step failed: the trailer "atoll-build-step" has its number, the log its
+	// output), RESOURCE_EXHAUSTED, UNAVAILABLE (the registry can't be reached).
+	MakeImage(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[MakeImageRequest, MakeImageEvent], error)
+	// FAILED_PRECONDITION while a box or a snapshot needs it. Succeeds for one that is not there.
+	DeleteImage(ctx context.Context, in *ImageRequest, opts ...grpc.CallOption) (*DeleteImageReply, error)
+	// Removes caches beyond their quota and images that are not named and not needed by a box or a snapshot.
+	PruneImages(ctx context.Context, in *PruneImagesRequest, opts ...grpc.CallOption) (*PruneImagesReply, error)
 	// Answers when the agent is there and the warm contexts are ready, or with the reason why not (then the box is gone again).
 	CreateBox(ctx context.Context, in *CreateBoxRequest, opts ...grpc.CallOption) (*Box, error)
 	// Gives a box its sandbox's identity. Idempotent; a box is assigned once.
@@ -203,6 +217,39 @@ func (c *engineClient) ListImages(ctx context.Context, in *ListImagesRequest, op
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListImagesReply)
 	err := c.cc.Invoke(ctx, Engine_ListImages_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *engineClient) MakeImage(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[MakeImageRequest, MakeImageEvent], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Engine_ServiceDesc.Streams[0], Engine_MakeImage_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[MakeImageRequest, MakeImageEvent]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Engine_MakeImageClient = grpc.BidiStreamingClient[MakeImageRequest, MakeImageEvent]
+
+func (c *engineClient) DeleteImage(ctx context.Context, in *ImageRequest, opts ...grpc.CallOption) (*DeleteImageReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DeleteImageReply)
+	err := c.cc.Invoke(ctx, Engine_DeleteImage_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *engineClient) PruneImages(ctx context.Context, in *PruneImagesRequest, opts ...grpc.CallOption) (*PruneImagesReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PruneImagesReply)
+	err := c.cc.Invoke(ctx, Engine_PruneImages_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -341,7 +388,7 @@ func (c *engineClient) DeleteSnapshot(ctx context.Context, in *SnapshotRequest, 
 
 func (c *engineClient) ExportSnapshot(ctx context.Context, in *SnapshotRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[FilePart], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Engine_ServiceDesc.Streams[0], Engine_ExportSnapshot_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Engine_ServiceDesc.Streams[1], Engine_ExportSnapshot_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -360,7 +407,7 @@ type Engine_ExportSnapshotClient = grpc.ServerStreamingClient[FilePart]
 
 func (c *engineClient) ImportSnapshot(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[ImportSnapshotRequest, Snapshot], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Engine_ServiceDesc.Streams[1], Engine_ImportSnapshot_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Engine_ServiceDesc.Streams[2], Engine_ImportSnapshot_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -393,7 +440,7 @@ func (c *engineClient) DeleteBox(ctx context.Context, in *BoxRequest, opts ...gr
 
 func (c *engineClient) WatchBoxes(ctx context.Context, in *WatchBoxesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Box], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Engine_ServiceDesc.Streams[2], Engine_WatchBoxes_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Engine_ServiceDesc.Streams[3], Engine_WatchBoxes_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -452,7 +499,7 @@ func (c *engineClient) ListContexts(ctx context.Context, in *BoxRequest, opts ..
 
 func (c *engineClient) Execute(ctx context.Context, in *ExecuteRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[execv1.ExecutionEvent], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Engine_ServiceDesc.Streams[3], Engine_Execute_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Engine_ServiceDesc.Streams[4], Engine_Execute_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -471,7 +518,7 @@ type Engine_ExecuteClient = grpc.ServerStreamingClient[execv1.ExecutionEvent]
 
 func (c *engineClient) Attach(ctx context.Context, in *AttachRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[execv1.ExecutionEvent], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Engine_ServiceDesc.Streams[4], Engine_Attach_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Engine_ServiceDesc.Streams[5], Engine_Attach_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -510,7 +557,7 @@ func (c *engineClient) ListExecutions(ctx context.Context, in *ListExecutionsReq
 
 func (c *engineClient) ReadOutput(ctx context.Context, in *ReadOutputRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[OutputPiece], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Engine_ServiceDesc.Streams[5], Engine_ReadOutput_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Engine_ServiceDesc.Streams[6], Engine_ReadOutput_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -629,7 +676,7 @@ func (c *engineClient) File(ctx context.Context, in *FileCall, opts ...grpc.Call
 
 func (c *engineClient) ReadFile(ctx context.Context, in *ReadFileCall, opts ...grpc.CallOption) (grpc.ServerStreamingClient[filev1.FilePiece], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Engine_ServiceDesc.Streams[6], Engine_ReadFile_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Engine_ServiceDesc.Streams[7], Engine_ReadFile_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -648,7 +695,7 @@ type Engine_ReadFileClient = grpc.ServerStreamingClient[filev1.FilePiece]
 
 func (c *engineClient) WriteFile(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[WriteFileCall, filev1.WriteFileReply], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Engine_ServiceDesc.Streams[7], Engine_WriteFile_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Engine_ServiceDesc.Streams[8], Engine_WriteFile_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -661,7 +708,7 @@ type Engine_WriteFileClient = grpc.ClientStreamingClient[WriteFileCall, filev1.W
 
 func (c *engineClient) WatchFiles(ctx context.Context, in *WatchFilesCall, opts ...grpc.CallOption) (grpc.ServerStreamingClient[filev1.FileEvent], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Engine_ServiceDesc.Streams[8], Engine_WatchFiles_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Engine_ServiceDesc.Streams[9], Engine_WatchFiles_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -690,7 +737,7 @@ func (c *engineClient) ListPorts(ctx context.Context, in *BoxRequest, opts ...gr
 
 func (c *engineClient) Tunnel(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[TunnelCall, execv1.TunnelMessage], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Engine_ServiceDesc.Streams[9], Engine_Tunnel_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Engine_ServiceDesc.Streams[10], Engine_Tunnel_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -725,7 +772,18 @@ type EngineServer interface {
 	GetInfo(context.Context, *GetInfoRequest) (*EngineInfo, error)
 	// A server claims the node with an epoch greater than any before; calls with an older one are refused from then on.
 	Claim(context.Context, *ClaimRequest) (*ClaimReply, error)
+	// Of each recipe the newest that is built, and all that were made of something else.
 	ListImages(context.Context, *ListImagesRequest) (*ListImagesReply, error)
+	// Makes an image and tells what happens on the way; the last event holds `done`. Ending the call cancels it and leaves nothing but caches.
+	// The first message holds `begin`; where the source is an archive or has a build context, its tar follows as `data`.
+	// Errors: INVALID_ARGUMENT (a Dockerfile or an archive that is none), NOT_FOUND (no such reference, recipe or box), PERMISSION_DENIED (the
+	// registry refuses the credentials), FAILED_PRECONDITION (a step failed: the trailer "atoll-build-step" has its number, the log its
+	// output), RESOURCE_EXHAUSTED, UNAVAILABLE (the registry can't be reached).
+	MakeImage(grpc.BidiStreamingServer[MakeImageRequest, MakeImageEvent]) error
+	// FAILED_PRECONDITION while a box or a snapshot needs it. Succeeds for one that is not there.
+	DeleteImage(context.Context, *ImageRequest) (*DeleteImageReply, error)
+	// Removes caches beyond their quota and images that are not named and not needed by a box or a snapshot.
+	PruneImages(context.Context, *PruneImagesRequest) (*PruneImagesReply, error)
 	// Answers when the agent is there and the warm contexts are ready, or with the reason why not (then the box is gone again).
 	CreateBox(context.Context, *CreateBoxRequest) (*Box, error)
 	// Gives a box its sandbox's identity. Idempotent; a box is assigned once.
@@ -824,6 +882,15 @@ func (UnimplementedEngineServer) Claim(context.Context, *ClaimRequest) (*ClaimRe
 }
 func (UnimplementedEngineServer) ListImages(context.Context, *ListImagesRequest) (*ListImagesReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListImages not implemented")
+}
+func (UnimplementedEngineServer) MakeImage(grpc.BidiStreamingServer[MakeImageRequest, MakeImageEvent]) error {
+	return status.Error(codes.Unimplemented, "method MakeImage not implemented")
+}
+func (UnimplementedEngineServer) DeleteImage(context.Context, *ImageRequest) (*DeleteImageReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method DeleteImage not implemented")
+}
+func (UnimplementedEngineServer) PruneImages(context.Context, *PruneImagesRequest) (*PruneImagesReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method PruneImages not implemented")
 }
 func (UnimplementedEngineServer) CreateBox(context.Context, *CreateBoxRequest) (*Box, error) {
 	return nil, status.Error(codes.Unimplemented, "method CreateBox not implemented")
@@ -1024,6 +1091,49 @@ func _Engine_ListImages_Handler(srv interface{}, ctx context.Context, dec func(i
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(EngineServer).ListImages(ctx, req.(*ListImagesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Engine_MakeImage_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(EngineServer).MakeImage(&grpc.GenericServerStream[MakeImageRequest, MakeImageEvent]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Engine_MakeImageServer = grpc.BidiStreamingServer[MakeImageRequest, MakeImageEvent]
+
+func _Engine_DeleteImage_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ImageRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(EngineServer).DeleteImage(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Engine_DeleteImage_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(EngineServer).DeleteImage(ctx, req.(*ImageRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Engine_PruneImages_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PruneImagesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(EngineServer).PruneImages(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Engine_PruneImages_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(EngineServer).PruneImages(ctx, req.(*PruneImagesRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -1740,6 +1850,14 @@ var Engine_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _Engine_ListImages_Handler,
 		},
 		{
+			MethodName: "DeleteImage",
+			Handler:    _Engine_DeleteImage_Handler,
+		},
+		{
+			MethodName: "PruneImages",
+			Handler:    _Engine_PruneImages_Handler,
+		},
+		{
 			MethodName: "CreateBox",
 			Handler:    _Engine_CreateBox_Handler,
 		},
@@ -1873,6 +1991,12 @@ var Engine_ServiceDesc = grpc.ServiceDesc{
 		},
 	},
 	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "MakeImage",
+			Handler:       _Engine_MakeImage_Handler,
+			ServerStreams: true,
+			ClientStreams: true,
+		},
 		{
 			StreamName:    "ExportSnapshot",
 			Handler:       _Engine_ExportSnapshot_Handler,
