@@ -437,6 +437,15 @@ func TestDamagedFileIsRefused(t *testing.T) {
 		bad[at] ^= 0x11
 		try(fmt.Sprintf("changed at %d", at), bad)
 	}
+	for what, more := range map[string][]byte{"a byte": {1}, "a zero": {0}, "itself": file} {
+		_, err := r.Import(t.Context(), Importing{ID: id(2), Accept: accept}, bytes.NewReader(slices.Concat(file, more)))
+		if !errors.Is(err, ErrUnusable) {
+			t.Errorf("%s after its end: error %v (expected: unusable)", what, err)
+		}
+		if err := r.Remove(id(2)); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 func TestImportThatFailsAnywhereLeavesNothing(t *testing.T) {

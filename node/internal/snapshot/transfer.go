@@ -149,6 +149,14 @@ func (s *Store) receive(ctx context.Context, i Importing, draft *Draft, r io.Rea
 	if next, err := archive.Next(); err != io.EOF {
 		return nil, damaged("it goes on after its last file (%v, %w)", next, err)
 	}
+	// The archive's reader stops at the archive's end, whatever comes after that.
+	switch _, err := io.ReadFull(r, make([]byte, 1)); err {
+	case io.EOF:
+	case nil:
+		return nil, damaged("more follows after its end")
+	default:
+		return nil, damaged("%w", err)
+	}
 	m.PausedBox = ""
 	m.Snapshot = proto.CloneOf(m.Snapshot)
 	m.Snapshot.Labels = i.Labels
