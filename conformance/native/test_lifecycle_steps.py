@@ -19,7 +19,7 @@ STEPS = {
     "rollback": ("recorded", "prepared", "restored", "connected", "saved", "freed"),
     "snapshot": ("recorded", "written", "verified", "synced", "renamed", "sealed"),
     "import": ("written", "verified", "synced", "renamed"),
-    "delete": ("begun", "ended", "removed"),
+    "delete": ("begun", "ended", "freed", "removed"),
 }
 # The engine's own tests go through all of them too, without a server.
 QUICK = {"kill": {"pause", "resume", "restore"}, "enospc": {"pause"}, "error": set()}

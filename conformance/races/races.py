@@ -26,7 +26,7 @@ PAIRS = list(itertools.combinations_with_replacement(OPERATIONS, 2))
 # Steps of the engine at which it can be made to die (node/internal/failpoint).
 FAIL_POINTS = [f"{operation}.{step}" for operation, steps in {
     "pause": "recorded quiesced stopped written verified synced renamed saved freed", "resume": "recorded prepared restored connected saved cleaned",
-    "restore": "recorded prepared restored connected saved", "snapshot": "recorded written verified synced renamed sealed", "delete": "begun ended removed"}.items() for step in steps.split()]
+    "restore": "recorded prepared restored connected saved", "snapshot": "recorded written verified synced renamed sealed", "delete": "begun ended freed removed"}.items() for step in steps.split()]
 # A kill takes seconds to come back from, so more rounds share one.
 ROUNDS_AT_ONCE, ROUNDS_OF_A_KILL = 4, 8
 # What a call may be refused with when it meets another: it came too late, or it has to be asked again.

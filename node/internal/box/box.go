@@ -902,7 +902,7 @@ func (b *box) removeAll() error {
 	if l := b.currentLink(); l != nil {
 		b.dropLink(l)
 	}
-	return errors.Join(b.free(), b.node.snapshots.Remove(b.record.box.GetPauseSnapshotId()), os.RemoveAll(b.dir))
+	return errors.Join(b.free(), b.node.snapshots.Remove(b.record.box.GetPauseSnapshotId()), failpoint.Hit("delete.freed"), os.RemoveAll(b.dir))
 }
 
 // remove is the end of a box that is deleted. Requires: its life has ended.

@@ -537,6 +537,33 @@ func TestDeletedBoxLeavesNothingWhateverIsUnderWay(t *testing.T) {
 	}
 }
 
+func TestEngineKilledWhileItDeletesLeavesNothingOnceItIsDeletedAgain(t *testing.T) {
+	for _, step := range failpoint.Of("delete") {
+		for _, isPaused := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, paused %v", step, isPaused), func(t *testing.T) {
+				s := newSubject(t)
+				if isPaused {
+					s.mustPause()
+				}
+				stuck, err := s.find(s.box)
+				if err != nil {
+					t.Fatal(err)
+				}
+				do, reached, _ := block()
+				failAt(t, step, do)
+				go func() { _ = s.Delete(context.Background(), s.box) }()
+				awaitClosed(t, reached, step)
+				heal(t, step)
+				s.crash(stuck)
+				if err := s.Delete(t.Context(), s.box); err != nil {
+					t.Fatal(err)
+				}
+				s.nothingIsLeft()
+			})
+		}
+	}
+}
+
 // deleteAt deletes a box while something is at a step, and fails the test if anything is left of either.
 func (s *subject) deleteAt(step, box string, do func() error) {
 	s.t.Helper()
