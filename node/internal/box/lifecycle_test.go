@@ -925,6 +925,49 @@ func TestCallsThatMeetAPauseAreToldOrAnswered(t *testing.T) {
 	s.wellAndRunning()
 }
 
+func TestPausedBoxWhoseManifestIsDamagedStaysPausedAndIsDeleted(t *testing.T) {
+	damages := map[string]func(path string) error{
+		"gone": os.Remove,
+		"changed": func(path string) error {
+			text, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			text[len(text)/2] ^= 1
+			return os.WriteFile(path, text, 0o600)
+		},
+	}
+	for what, damage := range damages {
+		t.Run(what, func(t *testing.T) {
+			s := newSubject(t)
+			s.mustPause()
+			pause := s.snapshotFolders()[0]
+			s.crash(nil)
+			if err := damage(filepath.Join(snapshot.Dir(s.dir), pause, "manifest.json")); err != nil {
+				t.Fatal(err)
+			}
+			s.crash(nil)
+			for range 2 {
+				wantKind(t, s.resume(), FailedPrecondition)
+				if have := s.state(); have != paused {
+					t.Fatalf("%v (expected: paused)", have)
+				}
+				// It is no snapshot of a user's, who might remove it, or whose server would.
+				if all := s.Snapshots(); len(all) > 0 {
+					t.Fatalf("snapshots %v (expected: none)", all)
+				}
+				wantKind(t, s.DeleteSnapshot(pause), FailedPrecondition)
+				s.crash(nil)
+			}
+			if err := s.Delete(t.Context(), s.box); err != nil {
+				t.Fatal(err)
+			}
+			s.nothingIsLeft()
+			s.wantSnapshots()
+		})
+	}
+}
+
 func TestLimitsOfAPausedBoxWaitForItsResume(t *testing.T) {
 	s := newSubject(t)
 	s.mustPause()

@@ -289,6 +289,7 @@ func (b *box) takeOverPause(c *container) (start func()) {
 		return nil
 	}
 	box.State = enginev1.BoxState_BOX_STATE_PAUSED
+	b.node.snapshots.NotePause(box.GetPauseSnapshotId(), b.id)
 	b.setContainer(nil)
 	s, _, err := b.node.snapshots.Find(box.GetPauseSnapshotId())
 	if err != nil {

@@ -139,6 +139,11 @@ func (s *Store) Close() {
 
 func (s *Store) readManifest(dir string) (*Manifest, error) {
 	text, err := os.ReadFile(filepath.Join(dir, manifestName))
+	var why *os.PathError
+	if errors.As(err, &why) {
+		// Paths of the host are for nobody who asks for a snapshot.
+		return nil, fmt.Errorf("%s: %w", manifestName, why.Err)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -638,6 +643,15 @@ func (s *Store) List() []*enginev1.Snapshot {
 		}
 	}
 	return all
+}
+
+// NotePause has a snapshot count as the pause of a box whose record says so, where its own manifest can't be read any more.
+func (s *Store) NotePause(id, box string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e := s.entries[id]; e != nil && e.broken != "" {
+		e.manifest.PausedBox = box
+	}
 }
 
 // Pauses returns the pauses of boxes: the box by the snapshot's id.

@@ -292,7 +292,7 @@ final class Wire {
                 SnapshotId.parse(snapshot.getSnapshotId()),
                 kind,
                 snapshot.getLabelsMap(),
-                BoxId.parse(snapshot.getBoxId()),
+                snapshot.getBoxId().isEmpty() ? Optional.empty() : Optional.of(BoxId.parse(snapshot.getBoxId())),
                 snapshot.getSandboxId().isEmpty()
                         ? Optional.empty()
                         : Optional.of(SandboxId.parse(snapshot.getSandboxId())),
@@ -300,7 +300,7 @@ final class Wire {
                 snapshot.getRuntimeVersion(),
                 snapshot.getSizeBytes(),
                 Instant.ofEpochMilli(snapshot.getCreatedAtUnixMs()),
-                limits(snapshot.getLimits()),
+                snapshot.hasLimits() ? limits(snapshot.getLimits()) : Limits.DEFAULT,
                 held(snapshot.getContextsList()),
                 snapshot.getUnusable().isEmpty() ? Optional.empty() : Optional.of(snapshot.getUnusable()),
                 Duration.ofMillis(snapshot.getStoppedMs()));

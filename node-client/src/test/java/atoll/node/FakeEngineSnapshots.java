@@ -129,12 +129,19 @@ final class FakeEngineSnapshots {
     }
 
     private static Snapshot snapshot(NodeSnapshot snapshot) {
+        if (snapshot.box().isEmpty()) {
+            // Of one whose manifest it can't read the engine knows no more.
+            return Snapshot.newBuilder()
+                    .setSnapshotId(snapshot.id().toString())
+                    .setUnusable(snapshot.unusable().orElse(""))
+                    .build();
+        }
         return Snapshot.newBuilder()
                 .setSnapshotId(snapshot.id().toString())
                 .setKind(atoll.proto.engine.v1.SnapshotKind.valueOf(
                         "SNAPSHOT_KIND_" + snapshot.kind().name()))
                 .putAllLabels(snapshot.labels())
-                .setBoxId(snapshot.box().toString())
+                .setBoxId(snapshot.box().get().toString())
                 .setSandboxId(snapshot.sandbox().map(SandboxId::toString).orElse(""))
                 .setImageDigest(snapshot.imageDigest())
                 .setRuntimeVersion(snapshot.runtimeVersion())

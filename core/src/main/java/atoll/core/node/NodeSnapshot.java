@@ -17,6 +17,7 @@ import java.util.Optional;
  * A snapshot as its node sees it.
  *
  * @param labels mean nothing to the node
+ * @param box that it was made of; empty where its description is damaged: then nothing is known of it but its id, and the rest is made up
  * @param contexts that it holds, by the ids they had
  * @param unusable why this node can't restore it, in a sentence
  * @param stopped how long its source stood still for it
@@ -25,7 +26,7 @@ public record NodeSnapshot(
         SnapshotId id,
         SnapshotKind kind,
         Map<String, String> labels,
-        BoxId box,
+        Optional<BoxId> box,
         Optional<SandboxId> sandbox,
         String imageDigest,
         String runtimeVersion,

@@ -56,6 +56,7 @@ public final class FakeSnapshots {
 
     private final Map<BoxId, Kept> pauses = new HashMap<>();
     private final Set<BoxId> restoring = new HashSet<>();
+    private final Set<SnapshotId> damaged = new HashSet<>();
     private String key = "ab".repeat(32);
     private long bytes = 1 << 20;
     private int restored;
@@ -118,6 +119,14 @@ public final class FakeSnapshots {
         synchronized (node.lock) {
             kept.computeIfPresent(id, (_, there) -> there.spoiled(why));
             pauses.replaceAll((_, there) -> there.id.equals(id) ? there.spoiled(why) : there);
+        }
+    }
+
+    /** Its description can't be read any more. */
+    public void damage(SnapshotId id, String why) {
+        synchronized (node.lock) {
+            kept.computeIfPresent(id, (_, there) -> there.spoiled(why));
+            damaged.add(id);
         }
     }
 
@@ -550,11 +559,27 @@ public final class FakeSnapshots {
     }
 
     private NodeSnapshot seen(Kept there) {
+        if (damaged.contains(there.id)) {
+            return new NodeSnapshot(
+                    there.id,
+                    SnapshotKind.MEMORY,
+                    Map.of(),
+                    Optional.empty(),
+                    Optional.empty(),
+                    "",
+                    "",
+                    there.bytes,
+                    Instant.EPOCH,
+                    Limits.DEFAULT,
+                    List.of(),
+                    unusable(there),
+                    Duration.ZERO);
+        }
         return new NodeSnapshot(
                 there.id,
                 there.kind,
                 there.labels,
-                there.box,
+                Optional.of(there.box),
                 there.sandbox,
                 there.image,
                 there.runtime,

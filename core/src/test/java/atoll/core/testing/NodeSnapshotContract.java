@@ -449,7 +449,7 @@ public abstract class NodeSnapshotContract extends NodeFixture {
                         snapshot,
                         SnapshotKind.MEMORY,
                         Map.of("a", "b"),
-                        id,
+                        Optional.of(id),
                         Optional.of(sandbox),
                         node.images().get(1).digest(),
                         "1",
@@ -659,6 +659,21 @@ public abstract class NodeSnapshotContract extends NodeFixture {
         fake.stored().spoil(paused, "it changed since it was made");
         assertFails(ErrorCode.SNAPSHOT_UNUSABLE, () -> resume(id));
         assertThat(state(id)).isEqualTo(BoxState.PAUSED);
+    }
+
+    @Test
+    void a_snapshot_whose_description_is_damaged_is_listed_refused_and_removed() {
+        BoxId id = box(sandbox);
+        SnapshotId snapshot = snapshot(id, SnapshotKind.MEMORY);
+        fake.stored().damage(snapshot, "its manifest is damaged");
+        NodeSnapshot seen = node.snapshots().getFirst();
+        assertThat(seen.id()).isEqualTo(snapshot);
+        assertThat(seen.unusable()).contains("its manifest is damaged");
+        assertThat(seen.box()).isEmpty();
+        assertThat(seen.sandbox()).isEmpty();
+        assertFails(ErrorCode.SNAPSHOT_UNUSABLE, () -> node.restoreBox(BoxId.random(), from(snapshot)));
+        node.deleteSnapshot(snapshot);
+        assertThat(node.snapshots()).isEmpty();
     }
 
     @Test
