@@ -4,6 +4,7 @@ go 1.26.8
 
 require (
 	github.com/coder/websocket v1.8.15
+	github.com/klauspost/compress v1.20.4
 	github.com/vishvananda/netlink v1.3.1
 	golang.org/x/sys v0.50.0
 	google.golang.org/grpc v1.85.0

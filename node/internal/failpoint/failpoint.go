@@ -25,6 +25,7 @@ var names = map[string][]string{
 	"snapshot": {"recorded", "written", "verified", "synced", "renamed", "sealed"},
 	"import":   {"written", "verified", "synced", "renamed"},
 	"delete":   {"begun", "ended", "freed", "removed"},
+	"image":    {"written", "renamed"},
 }
 
 // Of lists the steps of one operation, in their order.

@@ -1,17 +1,25 @@
-// Package image finds the root file systems that boxes are made of: EROFS files
-// with a metadata file beside each, in one folder, written by the image builder.
+// Package image keeps the root file systems that boxes are made of: EROFS files, and a metadata file for each image.
+//
+// Those of recipes lie in a cache that the installations of a machine share: NAME-HASH.erofs with a NAME-HASH.json beside it, written by
+// images/build.sh. All others are made here and lie below the installation's data folder: DIGEST.json names its EROFS file, which has its
+// own sha256 as its name, so that images of the same files share one. The metadata is written last: without it there is no image.
 package image
 
 import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	"atoll/node/internal/image/assemble"
+	"atoll/node/internal/reap"
 )
 
 // Image is one root file system.
@@ -38,6 +46,45 @@ type Metadata struct {
 	GID             uint32            `json:"gid"`
 	Home            string            `json:"home"`
 	Workdir         string            `json:"workdir"`
+	// File is the name of the EROFS file; empty: the metadata's own with another ending.
+	File string `json:"file,omitempty"`
+	// Origin is one of the Origins; empty: a recipe. Source is what it was made of: a reference with its digest, for instance.
+	Origin string `json:"origin,omitempty"`
+	Source string `json:"source,omitempty"`
+	// BuiltAt is in milliseconds since 1970; 0: when the file was changed last.
+	BuiltAt int64 `json:"built_at_unix_ms,omitempty"`
+	// Config is what the image itself says about how it wants to be run.
+	Config *Config `json:"config,omitempty"`
+}
+
+// Config is how an image wants to be run.
+type Config = assemble.Config
+
+// Origins.
+const (
+	FromRecipe     = "recipe"
+	FromRegistry   = "registry"
+	FromArchive    = "archive"
+	FromDockerfile = "dockerfile"
+	FromBox        = "box"
+	FromDaemon     = "docker_daemon"
+)
+
+// Config is how the image wants to be run, to be changed and given to Assemble.
+func (i Image) Config() Config {
+	if i.Metadata.Config != nil {
+		return *i.Metadata.Config
+	}
+	// A recipe has no such thing. What its sandboxes get comes from the user, but for the rest.
+	var c Config
+	for _, name := range slices.Sorted(maps.Keys(i.Metadata.Env)) {
+		switch name {
+		case "HOME", "USER", "LOGNAME", "SHELL":
+		default:
+			c.Env = append(c.Env, name+"="+i.Metadata.Env[name])
+		}
+	}
+	return c
 }
 
 // Kernel is how a language's interpreter is started inside the sandbox.
@@ -60,10 +107,15 @@ var ErrNotFound = errors.New("no such image")
 
 var digestPattern = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
-// Store reads the images of one folder. It reads a metadata file again only
-// when it changed, so asking is cheap.
+// Store has the images of a node. It reads a metadata file again only when it changed, so asking is cheap.
 type Store struct {
-	dir string
+	// recipes and made are folders; made is empty where nothing is made.
+	recipes, made string
+	builder       string
+	reaper        *reap.Reaper
+
+	// changing is held while an image is added or removed, so that an EROFS file which two share is not removed with the first.
+	changing sync.Mutex
 
 	mu sync.Mutex
 	// cached by metadata path; guarded by mu.
@@ -78,17 +130,21 @@ type entry struct {
 	err      error
 }
 
-// NewStore answers for the images in dir, which need not exist yet.
-func NewStore(dir string) *Store {
-	return &Store{dir: dir, cached: map[string]entry{}}
+// NewStore answers for the images of recipes in a folder, which need not exist yet.
+func NewStore(recipes string) *Store {
+	return &Store{recipes: recipes, cached: map[string]entry{}}
 }
 
-// List returns the complete images, of each name the newest, since an older one
-// is what a recipe was before; problems are sentences about the incomplete ones.
+// List returns the complete images, of each recipe the newest, since an older one
+// is what it was before; problems are sentences about the incomplete ones.
 func (s *Store) List() (images []Image, problems []string) {
 	all, problems := s.all()
 	newest := map[string]int{}
 	for _, image := range all {
+		if !image.OfRecipe() {
+			images = append(images, image)
+			continue
+		}
 		at, seen := newest[image.Metadata.Name]
 		switch {
 		case !seen:
@@ -102,9 +158,16 @@ func (s *Store) List() (images []Image, problems []string) {
 }
 
 func (s *Store) all() (images []Image, problems []string) {
-	paths, err := filepath.Glob(filepath.Join(s.dir, "*.json"))
-	if err != nil {
-		return nil, []string{fmt.Sprintf("images: %v", err)}
+	var paths []string
+	for _, dir := range []string{s.recipes, s.made} {
+		if dir == "" {
+			continue
+		}
+		found, err := filepath.Glob(filepath.Join(dir, "*.json"))
+		if err != nil {
+			return nil, []string{fmt.Sprintf("images: %v", err)}
+		}
+		paths = append(paths, found...)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -139,35 +202,59 @@ func (s *Store) read(path string) (Image, error) {
 	if err != nil {
 		return Image{}, err
 	}
-	erofs := strings.TrimSuffix(path, ".json") + ".erofs"
-	file, err := os.Stat(erofs)
-	if err != nil {
+	old, known := s.cached[path]
+	if known && old.modified.Equal(info.ModTime()) {
+		file, err := os.Stat(old.image.Path)
+		if err != nil {
+			return Image{}, err
+		}
+		if old.built.Equal(file.ModTime()) && old.size == file.Size() {
+			return old.image, old.err
+		}
+	}
+	image, file, err := parse(path)
+	if file == nil {
 		return Image{}, err
 	}
-	if old, ok := s.cached[path]; ok && old.modified.Equal(info.ModTime()) && old.built.Equal(file.ModTime()) && old.size == file.Size() {
-		return old.image, old.err
-	}
-	image, err := parse(path, erofs, file)
 	s.cached[path] = entry{modified: info.ModTime(), built: file.ModTime(), size: file.Size(), image: image, err: err}
 	return image, err
 }
 
-func parse(path, erofs string, file os.FileInfo) (Image, error) {
+// parse returns the EROFS file's state with an error too, if that is there.
+func parse(path string) (Image, os.FileInfo, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return Image{}, err
+		return Image{}, nil, err
 	}
-	image := Image{Path: erofs, Size: uint64(file.Size()), Built: file.ModTime(), JSON: string(text)}
-	if err := json.Unmarshal(text, &image.Metadata); err != nil {
-		return Image{}, fmt.Errorf("image metadata %s: %w", path, err)
-	}
+	image := Image{Path: strings.TrimSuffix(path, ".json") + ".erofs", JSON: string(text)}
+	parsed := json.Unmarshal(text, &image.Metadata)
 	m := &image.Metadata
+	if m.File != "" {
+		if m.File != filepath.Base(m.File) {
+			return Image{}, nil, fmt.Errorf("image metadata %s: file %q (expected: a name)", path, m.File)
+		}
+		image.Path = filepath.Join(filepath.Dir(path), m.File)
+	}
+	file, err := os.Stat(image.Path)
+	if err != nil {
+		return Image{}, nil, err
+	}
+	image.Size, image.Built = uint64(file.Size()), file.ModTime()
+	if m.BuiltAt != 0 {
+		image.Built = time.UnixMilli(m.BuiltAt)
+	}
+	if parsed != nil {
+		return image, file, fmt.Errorf("image metadata %s: %w", path, parsed)
+	}
 	m.Digest = strings.TrimPrefix(m.Digest, "sha256:")
 	if !digestPattern.MatchString(m.Digest) {
-		return Image{}, fmt.Errorf("image metadata %s: digest %q (expected: 64 hex digits)", path, m.Digest)
+		return image, file, fmt.Errorf("image metadata %s: digest %q (expected: 64 hex digits)", path, m.Digest)
 	}
 	if m.SizeBytes != 0 && m.SizeBytes != image.Size {
-		return Image{}, fmt.Errorf("image %s: %d bytes (expected: %d, as its metadata says)", erofs, image.Size, m.SizeBytes)
+		return image, file, fmt.Errorf("image %s: %d bytes (expected: %d, as its metadata says)", image.Path, image.Size, m.SizeBytes)
 	}
-	return image, nil
+	return image, file, nil
 }
+
+// OfRecipe says whether it was built from one of the pinned recipes.
+func (i Image) OfRecipe() bool { return i.Metadata.Origin == "" || i.Metadata.Origin == FromRecipe }
