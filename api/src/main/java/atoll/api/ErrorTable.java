@@ -36,12 +36,21 @@ final class ErrorTable {
                     SANDBOX_NOT_FOUND,
                     SNAPSHOT_NOT_FOUND,
                     TEMPLATE_NOT_FOUND,
+                    BUILD_NOT_FOUND,
+                    IMAGE_NOT_FOUND,
                     CONTEXT_NOT_FOUND,
                     EXECUTION_NOT_FOUND,
                     PROCESS_NOT_FOUND,
                     FILE_NOT_FOUND,
                     PORT_CLOSED -> 404;
-            case CONFLICT, FILE_EXISTS, FILE_CONFLICT, SANDBOX_PAUSED, SNAPSHOT_UNUSABLE -> 409;
+            case CONFLICT,
+                    FILE_EXISTS,
+                    FILE_CONFLICT,
+                    SANDBOX_PAUSED,
+                    SNAPSHOT_UNUSABLE,
+                    TEMPLATE_BUILDING,
+                    TEMPLATE_BUILD_FAILED,
+                    BUILD_STEP_FAILED -> 409;
             case SANDBOX_ENDED, OUTPUT_EXPIRED -> 410;
             case REQUEST_TOO_LARGE -> 413;
             case TOO_MANY_REQUESTS, QUOTA_EXCEEDED -> 429;

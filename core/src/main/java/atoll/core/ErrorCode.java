@@ -15,6 +15,13 @@ public enum ErrorCode {
     /** The snapshot can't be restored here: another build made it, its image is not there, or it was changed. */
     SNAPSHOT_UNUSABLE(Fault.CALLER),
     TEMPLATE_NOT_FOUND(Fault.CALLER),
+    /** The last build of the template failed; the message says where. */
+    TEMPLATE_BUILD_FAILED(Fault.CALLER),
+    /** A step of an image's build failed. */
+    BUILD_STEP_FAILED(Fault.CALLER),
+    BUILD_NOT_FOUND(Fault.CALLER),
+    /** The node has no such image, or a registry has none of that reference. */
+    IMAGE_NOT_FOUND(Fault.CALLER),
     /** No language of that name is known. */
     LANGUAGE_NOT_FOUND(Fault.CALLER),
     /** The language is known, but the template does not have it. */
@@ -47,7 +54,9 @@ public enum ErrorCode {
     DISK_FULL(Fault.NOT_NOW),
     /** Nothing listens on the port, inside the sandbox. */
     PORT_CLOSED(Fault.NOT_NOW),
-    /** The template's image is not on the node (yet). */
+    /** The template's image is being built. */
+    TEMPLATE_BUILDING(Fault.NOT_NOW),
+    /** The template's image is not on the node (yet), or what it is made of can't be had right now. */
     IMAGE_UNAVAILABLE(Fault.NOT_NOW),
     SHUTTING_DOWN(Fault.NOT_NOW),
 

@@ -8,7 +8,8 @@ public enum Language {
     PYTHON("python"),
     /** Runs JavaScript too. */
     TYPESCRIPT("typescript"),
-    BASH("bash");
+    BASH("bash"),
+    GO("go");
 
     private final String text;
 
@@ -27,11 +28,12 @@ public enum Language {
             case "python", "python3", "py", "ipython" -> PYTHON;
             case "typescript", "ts", "javascript", "js" -> TYPESCRIPT;
             case "bash", "sh", "shell" -> BASH;
+            case "go", "golang" -> GO;
             default ->
                 throw new AtollException(
                         ErrorCode.LANGUAGE_NOT_FOUND,
                         "language: \"" + (name.length() > 64 ? name.substring(0, 64) + "…" : name)
-                                + "\" (expected: python, typescript, javascript or bash)",
+                                + "\" (expected: python, typescript, javascript, bash or go)",
                         "No such language is known.",
                         "Name one of these, or leave it out for the template's own.");
         };

@@ -22,6 +22,8 @@ import atoll.core.node.BoxUsage;
 import atoll.core.node.ContextSpec;
 import atoll.core.node.ExecutionSpec;
 import atoll.core.node.Image;
+import atoll.core.node.ImageEvent;
+import atoll.core.node.MakeImage;
 import atoll.core.node.Node;
 import atoll.core.node.NodeContext;
 import atoll.core.node.NodeEvent;
@@ -47,7 +49,6 @@ import atoll.proto.engine.v1.GetInfoRequest;
 import atoll.proto.engine.v1.InterruptRequest;
 import atoll.proto.engine.v1.ListBoxesRequest;
 import atoll.proto.engine.v1.ListExecutionsRequest;
-import atoll.proto.engine.v1.ListImagesRequest;
 import atoll.proto.engine.v1.OpenContextRequest;
 import atoll.proto.engine.v1.ReadOutputRequest;
 import atoll.proto.engine.v1.SampleUsageRequest;
@@ -67,6 +68,7 @@ import java.io.InputStream;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.time.Instant;
+import java.util.Collection;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
@@ -88,6 +90,7 @@ public final class GrpcNode implements Node {
     private final GrpcFiles files;
     private final GrpcPorts ports;
     private final GrpcSnapshots snapshots;
+    private final GrpcImages images;
     private volatile long epoch;
 
     private GrpcNode(ManagedChannel managed, AutoCloseable afterChannel) {
@@ -101,6 +104,7 @@ public final class GrpcNode implements Node {
         this.files = new GrpcFiles(calls.channel(), calls::told);
         this.ports = new GrpcPorts(calls.channel(), calls::told);
         this.snapshots = new GrpcSnapshots(calls);
+        this.images = new GrpcImages(calls);
     }
 
     /** The engine that listens on a Unix socket. */
@@ -161,11 +165,22 @@ public final class GrpcNode implements Node {
 
     @Override
     public List<Image> images() {
-        return quick(EngineGrpc.getListImagesMethod(), ListImagesRequest.getDefaultInstance(), "images")
-                .getImagesList()
-                .stream()
-                .map(Wire::image)
-                .toList();
+        return images.images();
+    }
+
+    @Override
+    public NodeStream<ImageEvent> makeImage(MakeImage request, Optional<InputStream> body) {
+        return images.makeImage(request, body);
+    }
+
+    @Override
+    public long deleteImage(String digest) {
+        return images.deleteImage(digest);
+    }
+
+    @Override
+    public Pruned pruneImages(Collection<String> keepDigests, Instant builtBefore) {
+        return images.pruneImages(keepDigests, builtBefore);
     }
 
     @Override

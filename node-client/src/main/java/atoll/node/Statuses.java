@@ -80,6 +80,64 @@ final class Statuses {
         return failure(status, what);
     }
 
+    /**
+     * Of a call that makes an image.
+     *
+     * @param accepted whether the node had taken it on: then it is a registry that can't be reached, and no node
+     */
+    static AtollException ofImage(Status status, String what, boolean accepted) {
+        String said = status.getDescription() == null ? status.getCode().name() : status.getDescription();
+        String message = what + ": " + said;
+        return switch (status.getCode()) {
+            case NOT_FOUND ->
+                error(
+                        ErrorCode.IMAGE_NOT_FOUND,
+                        message,
+                        "There is nothing of that name to make it of.",
+                        "Correct the reference.",
+                        status);
+            case FAILED_PRECONDITION ->
+                said.contains("newer server") || said.contains("epoch")
+                        ? failure(status, what)
+                        : error(
+                                ErrorCode.BUILD_STEP_FAILED,
+                                message,
+                                "A step of the build failed.",
+                                "Its log has the step's output.",
+                                status);
+            case PERMISSION_DENIED, UNAUTHENTICATED ->
+                accepted
+                        ? error(
+                                ErrorCode.IMAGE_UNAVAILABLE,
+                                message,
+                                "The registry refuses.",
+                                "Give its credentials with PUT /v1/registries/{host}.",
+                                status)
+                        : failure(status, what);
+            case UNAVAILABLE ->
+                accepted
+                        ? error(
+                                ErrorCode.IMAGE_UNAVAILABLE,
+                                message,
+                                "What it is made of can't be reached from the node.",
+                                "Check the reference and the node's network, and try again.",
+                                status)
+                        : failure(status, what);
+            case OK,
+                    CANCELLED,
+                    UNKNOWN,
+                    INVALID_ARGUMENT,
+                    DEADLINE_EXCEEDED,
+                    ALREADY_EXISTS,
+                    RESOURCE_EXHAUSTED,
+                    ABORTED,
+                    OUT_OF_RANGE,
+                    UNIMPLEMENTED,
+                    INTERNAL,
+                    DATA_LOSS -> failure(status, what);
+        };
+    }
+
     private static AtollException exhausted(String said, String message, Status status) {
         String lower = said.toLowerCase(Locale.ROOT);
         boolean disk = lower.contains("disk") || lower.contains("no space left");

@@ -31,6 +31,7 @@ import atoll.proto.engine.v1.AssignBoxRequest;
 import atoll.proto.engine.v1.BoxEndReason;
 import atoll.proto.engine.v1.EngineInfo;
 import atoll.proto.engine.v1.ExecutionRecord;
+import atoll.proto.engine.v1.ImageOrigin;
 import atoll.proto.engine.v1.OutputPiece;
 import atoll.proto.engine.v1.Snapshot;
 import atoll.proto.exec.v1.Context;
@@ -131,6 +132,7 @@ final class Wire {
                 .addAllWarmContexts(
                         spec.warmContexts().stream().map(Wire::context).toList())
                 .putAllLabels(spec.labels())
+                .setRuntime(spec.runtime())
                 .build();
     }
 
@@ -160,43 +162,90 @@ final class Wire {
                 info.getClaimedEpoch(),
                 info.getWarningsList(),
                 info.getSnapshotKey(),
-                info.getRuntimeVersionsList());
+                info.getRuntimeVersionsList(),
+                info.getRuntimesList().stream()
+                        .map(runtime -> new NodeInfo.BoxRuntime(
+                                runtime.getName(),
+                                runtime.getVersion(),
+                                runtime.getAvailable(),
+                                runtime.getProblem(),
+                                runtime.getLacksList()))
+                        .toList(),
+                info.getRecipesList());
     }
 
     static Image image(atoll.proto.engine.v1.Image image) {
         List<Language> languages = new ArrayList<>();
         image.getLanguagesList().forEach(name -> Language.ofText(name).ifPresent(languages::add));
+        Metadata metadata = metadata(image.getMetadataJson());
         return new Image(
-                image.getName(), image.getDigest(), image.getSizeBytes(), languages, packages(image.getMetadataJson()));
+                image.getName(),
+                image.getDigest(),
+                image.getSizeBytes(),
+                languages,
+                Language.ofText(image.getDefaultLanguage())
+                        .filter(languages::contains)
+                        .or(() -> languages.stream().findFirst()),
+                metadata.packages,
+                origin(image.getOrigin()),
+                image.getSource(),
+                metadata.user,
+                Instant.ofEpochMilli(image.getBuiltAtUnixMs()));
     }
 
-    /** The object {@code packages} of the metadata: by kind, name to version; empty if there is none. */
-    private static Map<String, Map<String, String>> packages(String json) {
-        Map<String, Map<String, String>> packages = new TreeMap<>();
+    private static Image.Origin origin(ImageOrigin origin) {
+        return switch (origin) {
+            // Of an engine that knows nothing else.
+            case IMAGE_ORIGIN_RECIPE, IMAGE_ORIGIN_UNSPECIFIED, UNRECOGNIZED -> Image.Origin.RECIPE;
+            case IMAGE_ORIGIN_REGISTRY -> Image.Origin.REGISTRY;
+            case IMAGE_ORIGIN_ARCHIVE -> Image.Origin.ARCHIVE;
+            case IMAGE_ORIGIN_DOCKERFILE -> Image.Origin.DOCKERFILE;
+            case IMAGE_ORIGIN_BOX -> Image.Origin.SANDBOX;
+            case IMAGE_ORIGIN_DOCKER_DAEMON -> Image.Origin.DOCKER_DAEMON;
+        };
+    }
+
+    /** What is read of an image's metadata. */
+    private static final class Metadata {
+        /** By kind, name to version; empty if there is none. */
+        final Map<String, Map<String, String>> packages = new TreeMap<>();
+
+        String user = "";
+    }
+
+    private static Metadata metadata(String json) {
+        Metadata read = new Metadata();
         try (JsonParser parser = JSON.createParser(ObjectReadContext.empty(), json)) {
             if (parser.nextToken() != JsonToken.START_OBJECT) {
-                return Map.of();
+                return read;
             }
             while (parser.nextToken() == JsonToken.PROPERTY_NAME) {
-                boolean wanted = parser.currentName().equals("packages");
-                if (parser.nextToken() != JsonToken.START_OBJECT || !wanted) {
+                String name = parser.currentName();
+                JsonToken value = parser.nextToken();
+                if (name.equals("user") && value == JsonToken.VALUE_STRING) {
+                    read.user = parser.getString();
+                } else if (name.equals("packages") && value == JsonToken.START_OBJECT) {
+                    packages(parser, read.packages);
+                } else {
                     parser.skipChildren();
-                    continue;
-                }
-                while (parser.nextToken() == JsonToken.PROPERTY_NAME) {
-                    String kind = parser.currentName();
-                    if (parser.nextToken() == JsonToken.START_OBJECT) {
-                        packages.put(kind, versions(parser));
-                    } else {
-                        parser.skipChildren();
-                    }
                 }
             }
         } catch (JacksonException e) {
             System.getLogger(Wire.class.getName())
                     .log(System.Logger.Level.WARNING, "an image's metadata is no JSON: " + e.getOriginalMessage());
         }
-        return packages;
+        return read;
+    }
+
+    private static void packages(JsonParser parser, Map<String, Map<String, String>> into) {
+        while (parser.nextToken() == JsonToken.PROPERTY_NAME) {
+            String kind = parser.currentName();
+            if (parser.nextToken() == JsonToken.START_OBJECT) {
+                into.put(kind, versions(parser));
+            } else {
+                parser.skipChildren();
+            }
+        }
     }
 
     private static Map<String, String> versions(JsonParser parser) {

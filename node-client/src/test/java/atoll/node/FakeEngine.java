@@ -45,6 +45,7 @@ import atoll.proto.engine.v1.ContextRequest;
 import atoll.proto.engine.v1.CreateBoxRequest;
 import atoll.proto.engine.v1.CreateSnapshotRequest;
 import atoll.proto.engine.v1.DeleteBoxReply;
+import atoll.proto.engine.v1.DeleteImageReply;
 import atoll.proto.engine.v1.DeleteSnapshotReply;
 import atoll.proto.engine.v1.EngineGrpc;
 import atoll.proto.engine.v1.EngineInfo;
@@ -55,7 +56,7 @@ import atoll.proto.engine.v1.FilePart;
 import atoll.proto.engine.v1.ForgetExecutionsReply;
 import atoll.proto.engine.v1.ForgetExecutionsRequest;
 import atoll.proto.engine.v1.GetInfoRequest;
-import atoll.proto.engine.v1.Image;
+import atoll.proto.engine.v1.ImageRequest;
 import atoll.proto.engine.v1.ImportSnapshotRequest;
 import atoll.proto.engine.v1.InterruptReply;
 import atoll.proto.engine.v1.InterruptRequest;
@@ -70,11 +71,15 @@ import atoll.proto.engine.v1.ListProcessesReply;
 import atoll.proto.engine.v1.ListProcessesRequest;
 import atoll.proto.engine.v1.ListSnapshotsReply;
 import atoll.proto.engine.v1.ListSnapshotsRequest;
+import atoll.proto.engine.v1.MakeImageEvent;
+import atoll.proto.engine.v1.MakeImageRequest;
 import atoll.proto.engine.v1.OpenContextRequest;
 import atoll.proto.engine.v1.OutputPiece;
 import atoll.proto.engine.v1.PauseBoxRequest;
 import atoll.proto.engine.v1.PrepareBoxRequest;
 import atoll.proto.engine.v1.ProcessRequest;
+import atoll.proto.engine.v1.PruneImagesReply;
+import atoll.proto.engine.v1.PruneImagesRequest;
 import atoll.proto.engine.v1.ReadFileCall;
 import atoll.proto.engine.v1.ReadOutputRequest;
 import atoll.proto.engine.v1.ResizeTerminalReply;
@@ -82,6 +87,7 @@ import atoll.proto.engine.v1.ResizeTerminalRequest;
 import atoll.proto.engine.v1.RestoreBoxRequest;
 import atoll.proto.engine.v1.ResumeBoxRequest;
 import atoll.proto.engine.v1.RollbackBoxRequest;
+import atoll.proto.engine.v1.Runtime;
 import atoll.proto.engine.v1.SampleUsageReply;
 import atoll.proto.engine.v1.SampleUsageRequest;
 import atoll.proto.engine.v1.SetDeadlineRequest;
@@ -235,6 +241,16 @@ final class FakeEngine extends EngineGrpc.EngineImplBase {
                     .setClaimedEpoch(info.claimedEpoch())
                     .setSnapshotKey(info.snapshotKey())
                     .addAllRuntimeVersions(info.runtimeVersions())
+                    .addAllRecipes(info.recipes())
+                    .addAllRuntimes(info.runtimes().stream()
+                            .map(runtime -> Runtime.newBuilder()
+                                    .setName(runtime.name())
+                                    .setVersion(runtime.version())
+                                    .setAvailable(runtime.available())
+                                    .setProblem(runtime.problem())
+                                    .addAllLacks(runtime.lacks())
+                                    .build())
+                            .toList())
                     .build();
         });
     }
@@ -252,23 +268,10 @@ final class FakeEngine extends EngineGrpc.EngineImplBase {
         answer(
                 reply,
                 () -> ListImagesReply.newBuilder()
-                        .addAllImages(
-                                node.images().stream().map(FakeEngine::image).toList())
+                        .addAllImages(node.images().stream()
+                                .map(FakeEngineImages::image)
+                                .toList())
                         .build());
-    }
-
-    private static Image image(atoll.core.node.Image image) {
-        StringBuilder packages = new StringBuilder("\"built\":[3]");
-        image.packages()
-                .forEach((kind, versions) -> versions.forEach((name, version) ->
-                        packages.append(",\"%s\":{\"odd\":{\"x\":1},\"%s\":\"%s\"}".formatted(kind, name, version))));
-        return Image.newBuilder()
-                .setName(image.name())
-                .setDigest(image.digest())
-                .addAllLanguages(image.languages().stream().map(Language::text).toList())
-                .addLanguages("a-language-of-the-future")
-                .setMetadataJson("{\"user\":{\"packages\":[1,2]},\"packages\":{" + packages + "},\"workdir\":\"/\"}")
-                .build();
     }
 
     static ContextSpec context(atoll.proto.exec.v1.ContextSpec spec) {
@@ -300,7 +303,8 @@ final class FakeEngine extends EngineGrpc.EngineImplBase {
                 spec.getImageDigest(),
                 limits(spec.getLimits()),
                 spec.getWarmContextsList().stream().map(FakeEngine::context).toList(),
-                spec.getLabelsMap());
+                spec.getLabelsMap(),
+                spec.getRuntime());
     }
 
     static Box box(atoll.core.node.Box box) {
@@ -1051,5 +1055,31 @@ final class FakeEngine extends EngineGrpc.EngineImplBase {
         });
         taker.start();
         return parts;
+    }
+
+    @Override
+    public StreamObserver<MakeImageRequest> makeImage(StreamObserver<MakeImageEvent> reply) {
+        return FakeEngineImages.make(node, (ServerCallStreamObserver<MakeImageEvent>) reply);
+    }
+
+    @Override
+    public void deleteImage(ImageRequest request, StreamObserver<DeleteImageReply> reply) {
+        answer(
+                reply,
+                () -> DeleteImageReply.newBuilder()
+                        .setFreedBytes(node.deleteImage(request.getDigest()))
+                        .build());
+    }
+
+    @Override
+    public void pruneImages(PruneImagesRequest request, StreamObserver<PruneImagesReply> reply) {
+        answer(reply, () -> {
+            var pruned = node.pruneImages(
+                    request.getKeepDigestsList(), Instant.ofEpochMilli(request.getBuiltBeforeUnixMs()));
+            return PruneImagesReply.newBuilder()
+                    .addAllRemovedDigests(pruned.digests())
+                    .setFreedBytes(pruned.freedBytes())
+                    .build();
+        });
     }
 }

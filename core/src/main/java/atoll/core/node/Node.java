@@ -18,13 +18,11 @@ import java.util.Optional;
  * box was needed and it is paused. What was said and how things ended can be read of a paused box too, and whoever follows something
  * in it hears nothing until it goes on.
  */
-public interface Node extends NodeFiles, NodePorts, NodeSnapshots, AutoCloseable {
+public interface Node extends NodeFiles, NodeImages, NodePorts, NodeSnapshots, AutoCloseable {
     NodeInfo info();
 
     /** Owns the node from now on; calls by servers with a smaller epoch are refused. */
     void claim(long epoch);
-
-    List<Image> images();
 
     /** Returns when the box is ready with its warm contexts. A failed start leaves no box behind. */
     Box createBox(BoxId id, BoxSpec spec);

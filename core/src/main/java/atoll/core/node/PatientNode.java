@@ -25,6 +25,7 @@ import java.io.InputStream;
 import java.nio.ByteBuffer;
 import java.time.Duration;
 import java.time.Instant;
+import java.util.Collection;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
@@ -208,6 +209,23 @@ public final class PatientNode implements Node {
     @Override
     public List<Image> images() {
         return patiently(node::images);
+    }
+
+    /** At once: who makes one tries again, or says so. */
+    @Override
+    public NodeStream<ImageEvent> makeImage(MakeImage request, Optional<InputStream> body) {
+        requireOwned();
+        return node.makeImage(request, body);
+    }
+
+    @Override
+    public long deleteImage(String digest) {
+        return patiently(() -> node.deleteImage(digest));
+    }
+
+    @Override
+    public Pruned pruneImages(Collection<String> keepDigests, Instant builtBefore) {
+        return patiently(() -> node.pruneImages(keepDigests, builtBefore));
     }
 
     @Override

@@ -29,6 +29,8 @@ import atoll.core.node.BoxUsage;
 import atoll.core.node.ContextSpec;
 import atoll.core.node.ExecutionSpec;
 import atoll.core.node.Image;
+import atoll.core.node.ImageEvent;
+import atoll.core.node.MakeImage;
 import atoll.core.node.Node;
 import atoll.core.node.NodeContext;
 import atoll.core.node.NodeEvent;
@@ -49,6 +51,7 @@ import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.time.Instant;
 import java.util.ArrayList;
+import java.util.Collection;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.LinkedHashMap;
@@ -58,6 +61,7 @@ import java.util.Optional;
 import java.util.OptionalInt;
 import java.util.OptionalLong;
 import java.util.Set;
+import java.util.function.Predicate;
 import java.util.function.Supplier;
 import org.jspecify.annotations.Nullable;
 
@@ -119,6 +123,11 @@ public final class FakeNode implements Node {
     private final FakeProcesses processes = new FakeProcesses(this);
 
     private final FakeSteps steps = new FakeSteps();
+
+    private final FakeImages making = new FakeImages(this);
+
+    private List<String> recipes =
+            List.of("typescript-bun", "typescript-node", "nodejs", "python", "deno", "go", "data-science", "base");
 
     private final FakeSnapshots snapshots = new FakeSnapshots(this, steps);
 
@@ -369,6 +378,50 @@ public final class FakeNode implements Node {
         }
     }
 
+    /** How it makes images. */
+    public FakeImages making() {
+        return making;
+    }
+
+    /** Those that it can build images of. */
+    public void setRecipes(List<String> now) {
+        synchronized (lock) {
+            recipes = List.copyOf(now);
+        }
+    }
+
+    List<String> recipes() {
+        return recipes;
+    }
+
+    List<Image> imagesNow() {
+        return images;
+    }
+
+    /** Of a recipe the newest counts. */
+    void add(Image image) {
+        List<Image> all = new ArrayList<>(images);
+        all.removeIf(there -> there.digest().equals(image.digest())
+                || (image.origin() == Image.Origin.RECIPE
+                        && there.origin() == Image.Origin.RECIPE
+                        && there.name().equals(image.name())));
+        all.add(image);
+        images = List.copyOf(all);
+    }
+
+    List<String> removeImages(Predicate<Image> which) {
+        List<String> gone = images.stream().filter(which).map(Image::digest).toList();
+        images = images.stream().filter(which.negate()).toList();
+        return gone;
+    }
+
+    Set<String> digestsInUse() {
+        Set<String> used = new HashSet<>();
+        boxes.values().stream().filter(box -> !box.state.isOver()).forEach(box -> used.add(box.spec.imageDigest()));
+        snapshots.list().forEach(snapshot -> used.add(snapshot.imageDigest()));
+        return used;
+    }
+
     public void setImages(List<Image> now) {
         synchronized (lock) {
             images = now;
@@ -521,7 +574,9 @@ public final class FakeNode implements Node {
                 epoch,
                 List.of(),
                 snapshots.key(),
-                List.of("1")));
+                List.of("1"),
+                List.of(new NodeInfo.BoxRuntime("gvisor", "1", true, "", List.of())),
+                recipes));
     }
 
     @Override
@@ -539,7 +594,22 @@ public final class FakeNode implements Node {
 
     @Override
     public List<Image> images() {
-        return call(() -> images);
+        return making.images();
+    }
+
+    @Override
+    public NodeStream<ImageEvent> makeImage(MakeImage request, Optional<InputStream> body) {
+        return making.makeImage(request, body);
+    }
+
+    @Override
+    public long deleteImage(String digest) {
+        return making.deleteImage(digest);
+    }
+
+    @Override
+    public Pruned pruneImages(Collection<String> keepDigests, Instant builtBefore) {
+        return making.pruneImages(keepDigests, builtBefore);
     }
 
     @Override

@@ -32,12 +32,15 @@ final class ApiErrors {
                     SANDBOX_ENDED,
                     SNAPSHOT_NOT_FOUND,
                     TEMPLATE_NOT_FOUND,
+                    BUILD_NOT_FOUND,
+                    IMAGE_NOT_FOUND,
                     CONTEXT_NOT_FOUND,
                     EXECUTION_NOT_FOUND,
                     PROCESS_NOT_FOUND,
                     FILE_NOT_FOUND,
                     OUTPUT_EXPIRED -> 404;
-            case CONFLICT, FILE_EXISTS, SANDBOX_PAUSED -> 409;
+            case CONFLICT, FILE_EXISTS, SANDBOX_PAUSED, TEMPLATE_BUILDING, TEMPLATE_BUILD_FAILED, BUILD_STEP_FAILED ->
+                409;
             case REQUEST_TOO_LARGE -> 413;
             case TOO_MANY_REQUESTS, QUOTA_EXCEEDED -> 429;
             case SANDBOX_START_FAILED, INTERNAL -> 500;

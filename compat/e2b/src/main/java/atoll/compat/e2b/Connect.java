@@ -191,6 +191,8 @@ final class Connect {
             case NOT_FOUND,
                     SNAPSHOT_NOT_FOUND,
                     TEMPLATE_NOT_FOUND,
+                    BUILD_NOT_FOUND,
+                    IMAGE_NOT_FOUND,
                     CONTEXT_NOT_FOUND,
                     EXECUTION_NOT_FOUND,
                     PROCESS_NOT_FOUND,
@@ -198,7 +200,8 @@ final class Connect {
                     FILE_NOT_FOUND,
                     OUTPUT_EXPIRED -> "not_found";
             case FILE_EXISTS -> "already_exists";
-            case CONFLICT, FILE_CONFLICT, SNAPSHOT_UNUSABLE -> "failed_precondition";
+            case CONFLICT, FILE_CONFLICT, SNAPSHOT_UNUSABLE, TEMPLATE_BUILD_FAILED, BUILD_STEP_FAILED ->
+                "failed_precondition";
             case TOO_MANY_REQUESTS, QUOTA_EXCEEDED, DISK_FULL, NODE_FULL -> "resource_exhausted";
             case SANDBOX_NOT_FOUND,
                     SANDBOX_ENDED,
@@ -206,6 +209,7 @@ final class Connect {
                     NODE_UNAVAILABLE,
                     PORT_CLOSED,
                     IMAGE_UNAVAILABLE,
+                    TEMPLATE_BUILDING,
                     SHUTTING_DOWN -> "unavailable";
             case SANDBOX_START_FAILED, INTERNAL -> "internal";
         };
