@@ -4,6 +4,7 @@ import atoll.core.AtollException;
 import atoll.core.execution.ExecutionHandle;
 import atoll.core.execution.ExecutionUpdate;
 import atoll.core.execution.StandardStream;
+import atoll.http.Ahead;
 import atoll.http.ErrorReply;
 import atoll.http.EventStream;
 import atoll.http.Exchange;
@@ -44,7 +45,7 @@ final class ExecutionEvents {
     static void write(Exchange exchange, ExecutionHandle handle) throws IOException, InterruptedException {
         EventStream events = exchange.events();
         var writer = new ExecutionEvents(events);
-        try (var feed = UpdateFeed.of(handle)) {
+        try (var feed = new Ahead<>(handle.executionId().toString(), handle::next, handle::close)) {
             events.event(
                     START,
                     new Wire.Start(
@@ -62,7 +63,7 @@ final class ExecutionEvents {
         events.finish();
     }
 
-    private void writeAll(UpdateFeed<ExecutionUpdate> feed) throws IOException, InterruptedException {
+    private void writeAll(Ahead<ExecutionUpdate> feed) throws IOException, InterruptedException {
         while (true) {
             ExecutionUpdate update = feed.poll();
             if (update == null) {

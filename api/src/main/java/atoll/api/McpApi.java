@@ -7,6 +7,7 @@ import atoll.core.execution.ExecutionHandle;
 import atoll.core.execution.ExecutionUpdate;
 import atoll.core.execution.StandardStream;
 import atoll.core.text.Utf8Joiner;
+import atoll.http.Ahead;
 import atoll.http.ClientGoneException;
 import atoll.http.ErrorReply;
 import atoll.http.EventStream;
@@ -352,7 +353,7 @@ final class McpApi {
         if (session != null) {
             running.put(key, handle);
         }
-        try (var feed = UpdateFeed.of(handle)) {
+        try (var feed = new Ahead<>(handle.executionId().toString(), handle::next, handle::close)) {
             new Call(exchange, message, feed, modern).run();
         } catch (ClientGoneException e) {
             if (modern) {
@@ -377,7 +378,7 @@ final class McpApi {
         private final Exchange exchange;
         private final JsonNode id;
         private final @Nullable JsonNode progressToken;
-        private final UpdateFeed<ExecutionUpdate> feed;
+        private final Ahead<ExecutionUpdate> feed;
         private final boolean modern;
         private final boolean mayStream;
         private final Utf8Joiner stdout = new Utf8Joiner();
@@ -385,7 +386,7 @@ final class McpApi {
         private @Nullable EventStream events;
         private long printed;
 
-        Call(Exchange exchange, JsonNode message, UpdateFeed<ExecutionUpdate> feed, boolean modern) {
+        Call(Exchange exchange, JsonNode message, Ahead<ExecutionUpdate> feed, boolean modern) {
             this.exchange = exchange;
             this.id = message.path("id");
             this.progressToken = message.path("params").path("_meta").get("progressToken");

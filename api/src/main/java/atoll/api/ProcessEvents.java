@@ -5,6 +5,7 @@ import atoll.core.execution.StandardStream;
 import atoll.core.process.ProcessFeed;
 import atoll.core.process.ProcessRecord;
 import atoll.core.process.ProcessUpdate;
+import atoll.http.Ahead;
 import atoll.http.EventStream;
 import atoll.http.Exchange;
 import java.io.IOException;
@@ -80,7 +81,7 @@ final class ProcessEvents {
     static void write(Exchange exchange, ProcessFeed source, After after) throws IOException, InterruptedException {
         EventStream events = exchange.events();
         var writer = new ProcessEvents(events, source.process().id().toString(), after);
-        try (var feed = UpdateFeed.of(source)) {
+        try (var feed = new Ahead<>(source.process().id().toString(), source::next, source::close)) {
             // The reader learns that the request was taken before anything is printed.
             events.keepAlive();
             writer.writeAll(feed);
@@ -93,7 +94,7 @@ final class ProcessEvents {
         events.finish();
     }
 
-    private void writeAll(UpdateFeed<ProcessUpdate> feed) throws IOException, InterruptedException {
+    private void writeAll(Ahead<ProcessUpdate> feed) throws IOException, InterruptedException {
         while (true) {
             ProcessUpdate update = feed.poll();
             if (update == null) {

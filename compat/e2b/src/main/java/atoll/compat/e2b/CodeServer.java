@@ -1,6 +1,5 @@
 package atoll.compat.e2b;
 
-import atoll.compat.shared.Ahead;
 import atoll.core.AtollException;
 import atoll.core.ContextId;
 import atoll.core.ErrorCode;
@@ -17,6 +16,7 @@ import atoll.core.sandbox.Contexts;
 import atoll.core.sandbox.CreateContext;
 import atoll.core.sandbox.SeenContext;
 import atoll.core.text.Utf8Joiner;
+import atoll.http.Ahead;
 import atoll.http.ByteStream;
 import atoll.http.ClientGoneException;
 import atoll.http.Exchange;
@@ -180,7 +180,7 @@ final class CodeServer {
         }
         ExecutionHandle handle = codeExecution.start(request.caller(), run);
         boolean heard = false;
-        try (var updates = new Ahead<>(handle.executionId().toString(), source(handle))) {
+        try (var updates = new Ahead<>(handle.executionId().toString(), handle::next, handle::close)) {
             new Lines(request.exchange()).tell(handle, updates);
             heard = true;
         } finally {
@@ -197,20 +197,6 @@ final class CodeServer {
             // The sandbox has gone, and the code with it.
             assert e.code() != ErrorCode.INVALID_REQUEST;
         }
-    }
-
-    private static Ahead.Source<ExecutionUpdate> source(ExecutionHandle handle) {
-        return new Ahead.Source<>() {
-            @Override
-            public Optional<ExecutionUpdate> next() throws InterruptedException {
-                return handle.next();
-            }
-
-            @Override
-            public void close() {
-                handle.close();
-            }
-        };
     }
 
     /** The lines of one answer. */
@@ -231,17 +217,13 @@ final class CodeServer {
             line(NODES.objectNode()
                     .put("type", "number_of_executions")
                     .put("execution_count", handle.number().orElse(0)));
-            while (true) {
-                switch (updates.poll(KEEP_ALIVE)) {
-                    case Ahead.Polled.Item<ExecutionUpdate>(ExecutionUpdate update) -> {
-                        if (tell(update)) {
-                            return;
-                        }
-                    }
-                    case Ahead.Polled.Nothing<ExecutionUpdate> _ ->
-                        line(NODES.objectNode().put("type", "keepalive"));
-                    case Ahead.Polled.End<ExecutionUpdate> _ -> throw gone("the execution has no end");
-                    case Ahead.Polled.Failed<ExecutionUpdate>(RuntimeException failure) -> throw failure;
+            boolean ended = false;
+            while (!ended) {
+                ExecutionUpdate update = updates.poll(KEEP_ALIVE);
+                if (update == null) {
+                    line(NODES.objectNode().put("type", "keepalive"));
+                } else {
+                    ended = tell(update);
                 }
             }
         }

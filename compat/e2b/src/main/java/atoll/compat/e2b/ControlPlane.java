@@ -2,6 +2,7 @@ package atoll.compat.e2b;
 
 import atoll.core.Atoll;
 import atoll.core.Caller;
+import atoll.core.Page;
 import atoll.core.PageRequest;
 import atoll.core.SandboxId;
 import atoll.core.sandbox.CreateSandbox;
@@ -24,7 +25,6 @@ import java.time.Duration;
 import java.time.Instant;
 import java.time.OffsetDateTime;
 import java.time.format.DateTimeParseException;
-import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.EnumSet;
 import java.util.HashMap;
@@ -131,7 +131,7 @@ final class ControlPlane {
     }
 
     void connect(Exchange exchange, Caller caller) throws IOException, InterruptedException {
-        JsonNode body = exchange.readJson();
+        JsonNode body = exchange.readJsonIfAny();
         SandboxId id = id(exchange);
         if (body.has("memory") && !Text.flag(body, "memory")) {
             throw Text.invalid("memory: starting a paused sandbox from its files only is not supported yet");
@@ -150,13 +150,13 @@ final class ControlPlane {
 
     void timeout(Exchange exchange, Caller caller) throws IOException, InterruptedException {
         Sandbox extended = atoll.sandboxes()
-                .extend(caller, living(caller, id(exchange)).id(), timeout(exchange.readJson(), DEFAULT_SECONDS));
+                .extend(caller, living(caller, id(exchange)).id(), timeout(exchange.readJsonIfAny(), DEFAULT_SECONDS));
         assert extended.expiresAt().isPresent();
         exchange.empty(204);
     }
 
     void pause(Exchange exchange, Caller caller) throws IOException, InterruptedException {
-        JsonNode body = exchange.readJson();
+        JsonNode body = exchange.readJsonIfAny();
         SandboxId id = id(exchange);
         if (body.has("memory") && !Text.flag(body, "memory")) {
             throw Text.invalid("memory: pausing files only is not supported yet");
@@ -171,7 +171,7 @@ final class ControlPlane {
     }
 
     void resume(Exchange exchange, Caller caller) throws IOException, InterruptedException {
-        JsonNode body = exchange.readJson();
+        JsonNode body = exchange.readJsonIfAny();
         SandboxId id = id(exchange);
         if (!PAUSED.contains(living(caller, id).state())) {
             ApiErrors.answer(exchange, 409, "Sandbox " + Text.id(id) + " is not paused");
@@ -182,7 +182,7 @@ final class ControlPlane {
     }
 
     void fork(Exchange exchange, Caller caller) throws IOException, InterruptedException {
-        JsonNode body = exchange.readJson();
+        JsonNode body = exchange.readJsonIfAny();
         Sandbox source = living(caller, id(exchange));
         int count = Math.clamp(Text.number(body, "count").orElse(1L), 0, ForkSandbox.MOST + 1);
         List<Sandbox> made = atoll.forks()
@@ -282,23 +282,8 @@ final class ControlPlane {
     }
 
     private List<Sandbox> found(Caller caller, Set<SandboxState> states, Map<String, String> metadata) {
-        var all = new ArrayList<Sandbox>();
-        for (SandboxState state : states) {
-            Optional<String> cursor = Optional.empty();
-            do {
-                var page = atoll.sandboxes()
-                        .list(
-                                caller,
-                                new SandboxQuery(
-                                        Optional.of(state),
-                                        Optional.empty(),
-                                        metadata,
-                                        new PageRequest(PageRequest.MAX_LIMIT, cursor)));
-                all.addAll(page.items());
-                cursor = page.next();
-            } while (cursor.isPresent());
-        }
-        return all;
+        return Page.all(page -> atoll.sandboxes()
+                .list(caller, new SandboxQuery(states, Optional.empty(), Optional.empty(), metadata, page)));
     }
 
     private static Set<SandboxState> states(@Nullable String csv) {

@@ -8,6 +8,10 @@ import atoll.http.Exchange;
 import atoll.http.RouteHandler;
 import atoll.http.RouteTable;
 import java.io.IOException;
+import java.nio.charset.StandardCharsets;
+import java.util.HexFormat;
+import java.util.List;
+import java.util.regex.Pattern;
 import org.jspecify.annotations.Nullable;
 import tools.jackson.databind.node.JsonNodeFactory;
 import tools.jackson.databind.node.ObjectNode;
@@ -23,6 +27,7 @@ public final class E2bApi {
     static final String NOT_YET = "is not supported by this server yet";
 
     private static final String KEY_PREFIX = "e2b_";
+    private static final Pattern HEXADECIMAL = Pattern.compile("([0-9a-f]{2}){1,256}");
 
     private interface CallerHandler {
         void handle(Exchange exchange, Caller caller) throws IOException, InterruptedException;
@@ -105,16 +110,27 @@ public final class E2bApi {
         return ApiErrors.answering(exchange -> handler.handle(exchange, caller(key(exchange))));
     }
 
-    /** Some clients take only keys that begin as E2B's do: any key of this installation may have that put in front. */
+    /**
+     * Some clients take only keys that look like E2B's, {@code e2b_} and for some only hexadecimal digits behind it: any key of this installation may have that put in
+     * front, and may stand behind it in hexadecimal.
+     */
     private Caller caller(String key) {
-        try {
+        if (!key.startsWith(KEY_PREFIX)) {
             return atoll.keys().authenticate(key);
-        } catch (AtollException e) {
-            if (e.code() != ErrorCode.UNAUTHENTICATED || !key.startsWith(KEY_PREFIX)) {
-                throw e;
-            }
-            return atoll.keys().authenticate(key.substring(KEY_PREFIX.length()));
         }
+        String rest = key.substring(KEY_PREFIX.length());
+        for (String form : HEXADECIMAL.matcher(rest).matches()
+                ? List.of(key, rest, new String(HexFormat.of().parseHex(rest), StandardCharsets.UTF_8))
+                : List.of(key, rest)) {
+            try {
+                return atoll.keys().authenticate(form);
+            } catch (AtollException e) {
+                if (e.code() != ErrorCode.UNAUTHENTICATED) {
+                    throw e;
+                }
+            }
+        }
+        return atoll.keys().authenticate("");
     }
 
     /** The SDKs' own header; older tools send a bearer. */

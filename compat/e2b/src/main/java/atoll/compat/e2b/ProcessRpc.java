@@ -1,9 +1,9 @@
 package atoll.compat.e2b;
 
-import atoll.compat.shared.Ahead;
 import atoll.core.AtollException;
 import atoll.core.Caller;
 import atoll.core.ErrorCode;
+import atoll.core.Page;
 import atoll.core.PageRequest;
 import atoll.core.SandboxId;
 import atoll.core.execution.StandardStream;
@@ -22,6 +22,7 @@ import atoll.core.process.Signals;
 import atoll.core.process.StartProcess;
 import atoll.core.process.TerminalSize;
 import atoll.core.process.Written;
+import atoll.http.Ahead;
 import atoll.http.Json;
 import java.io.IOException;
 import java.nio.ByteBuffer;
@@ -185,37 +186,18 @@ final class ProcessRpc {
             throws IOException, InterruptedException {
         out.send(event("start", NODES.objectNode().put("pid", process.pid())));
         ProcessFeed feed = processes.attach(request.caller(), ProcessRef.of(request.sandbox(), process.id()), 0);
-        try (var updates = new Ahead<>(process.id().toString(), source(feed))) {
+        try (var updates = new Ahead<>(process.id().toString(), feed::next, feed::close)) {
             Duration pause = keepAlive(request);
-            while (true) {
-                switch (updates.poll(pause)) {
-                    case Ahead.Polled.Item<ProcessUpdate>(ProcessUpdate update) -> {
-                        if (told(update, process, seen, out)) {
-                            return;
-                        }
-                    }
-                    case Ahead.Polled.Nothing<ProcessUpdate> _ -> out.send(event("keepalive", NODES.objectNode()));
-                    case Ahead.Polled.End<ProcessUpdate> _ -> {
-                        return;
-                    }
-                    case Ahead.Polled.Failed<ProcessUpdate>(RuntimeException failure) -> throw failure;
+            boolean ended = false;
+            while (!ended) {
+                ProcessUpdate update = updates.poll(pause);
+                if (update == null) {
+                    out.send(event("keepalive", NODES.objectNode()));
+                } else {
+                    ended = told(update, process, seen, out);
                 }
             }
         }
-    }
-
-    private static Ahead.Source<ProcessUpdate> source(ProcessFeed feed) {
-        return new Ahead.Source<>() {
-            @Override
-            public Optional<ProcessUpdate> next() throws InterruptedException {
-                return feed.next();
-            }
-
-            @Override
-            public void close() {
-                feed.close();
-            }
-        };
     }
 
     private static Duration keepAlive(SandboxRequest request) {
@@ -320,20 +302,8 @@ final class ProcessRpc {
     }
 
     private List<ProcessRecord> running(Caller caller, SandboxId sandbox) {
-        var all = new ArrayList<ProcessRecord>();
-        Optional<String> cursor = Optional.empty();
-        do {
-            var page = processes.list(
-                    caller,
-                    new ProcessQuery(
-                            Optional.of(sandbox),
-                            Optional.of(true),
-                            Map.of(),
-                            new PageRequest(PageRequest.MAX_LIMIT, cursor)));
-            all.addAll(page.items());
-            cursor = page.next();
-        } while (cursor.isPresent());
-        return all;
+        return Page.all(page ->
+                processes.list(caller, new ProcessQuery(Optional.of(sandbox), Optional.of(true), Map.of(), page)));
     }
 
     private ProcessRef process(SandboxRequest request, JsonNode message) {

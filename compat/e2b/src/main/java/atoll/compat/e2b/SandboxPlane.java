@@ -30,6 +30,7 @@ final class SandboxPlane {
 
     private static final String ID_HEADER = "E2b-Sandbox-Id";
     private static final String PORT_HEADER = "E2b-Sandbox-Port";
+    private static final String KEY_HEADER = "X-API-KEY";
     private static final String TOKEN_HEADER = "X-Access-Token";
     private static final String TRAFFIC_HEADER = "e2b-traffic-access-token";
     private static final int ENVD_PORT = 49_983;
@@ -82,7 +83,16 @@ final class SandboxPlane {
     }
 
     static boolean isFor(Exchange exchange) {
-        return Address.of(exchange).isPresent();
+        return Address.of(exchange).isPresent() && !isControl(exchange);
+    }
+
+    /** Python's e2b 2.20 names a sandbox's agent by these headers where it asks the control plane to connect; an agent has no such paths. */
+    private static boolean isControl(Exchange exchange) {
+        String path = E2bApi.unprefixed(exchange.rawPath());
+        String port = exchange.header(PORT_HEADER);
+        return exchange.header(KEY_HEADER) != null
+                && (port == null || port.strip().equals(Integer.toString(ENVD_PORT)))
+                && (path.startsWith("/sandboxes/") || path.startsWith("/v2/sandboxes/"));
     }
 
     void serve(Exchange exchange) throws IOException, InterruptedException {

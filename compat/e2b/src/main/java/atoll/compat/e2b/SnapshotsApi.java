@@ -31,7 +31,7 @@ final class SnapshotsApi {
     }
 
     void create(Exchange exchange, Caller caller) throws IOException, InterruptedException {
-        JsonNode body = exchange.readJson();
+        JsonNode body = exchange.readJsonIfAny();
         boolean files = body.has("memory") && !Text.flag(body, "memory");
         Map<String, String> labels =
                 Text.text(body, "name").map(name -> Map.of(NAME, name)).orElse(Map.of());

@@ -15,6 +15,7 @@ import java.time.Duration;
 import java.time.Instant;
 import java.util.ArrayList;
 import java.util.Base64;
+import java.util.HexFormat;
 import java.util.List;
 import java.util.Map;
 import org.junit.jupiter.api.AfterEach;
@@ -106,7 +107,14 @@ class E2bTrapsTest {
                             .status())
                     .isEqualTo(200);
         }
-        for (String key : new String[] {"e2b_", "e2b_e2b_" + CoreFixture.KEY, "e2b_wrong"}) {
+        // Python's e2b 2.31 wants hexadecimal digits behind it.
+        String digits = HexFormat.of().formatHex(utf8(CoreFixture.KEY));
+        assertThat(e2b.send("GET", "/v2/sandboxes", Map.of("X-API-KEY", "e2b_" + digits), NOTHING)
+                        .status())
+                .isEqualTo(200);
+        String other = HexFormat.of().formatHex(utf8("another key"));
+        for (String key :
+                new String[] {"e2b_", "e2b_e2b_" + CoreFixture.KEY, "e2b_wrong", "e2b_abc", digits, "e2b_" + other}) {
             assertThat(e2b.send("GET", "/v2/sandboxes", Map.of("X-API-KEY", key), NOTHING)
                             .status())
                     .isEqualTo(401);
@@ -364,5 +372,33 @@ class E2bTrapsTest {
                 .isEqualTo(404);
         assertThat(e2b.api("GET", "/templates/aliases/code-interpreter-v1", "").status())
                 .isEqualTo(200);
+    }
+
+    /** Python's e2b 2.20 names the agent in the headers of a call to the control plane. */
+    @Test
+    void a_control_call_that_names_an_agent_too_is_the_control_planes() throws Exception {
+        E2bFixture.Box box = e2b.create("");
+        Map<String, String> headers = box.headers(49_983);
+        headers.remove("X-Access-Token");
+        headers.put("X-API-KEY", CoreFixture.KEY);
+        E2bFixture.Answer connected =
+                e2b.send("POST", "/sandboxes/" + box.id + "/connect", headers, utf8("{\"timeout\":60}"));
+        assertThat(connected.status()).as(connected.text()).isEqualTo(200);
+        assertThat(connected.json().get("sandboxID").stringValue()).isEqualTo(box.id);
+        assertThat(e2b.send("POST", "/sandboxes/" + "0".repeat(26) + "/connect", headers, utf8("{}"))
+                        .status())
+                .isEqualTo(404);
+    }
+
+    /** Python's e2b 2.20 sends no body where it has nothing to say. */
+    @Test
+    void pausing_and_resuming_need_no_body() throws Exception {
+        E2bFixture.Box box = e2b.create("");
+        assertThat(e2b.api("POST", "/sandboxes/" + box.id + "/pause", "").status())
+                .isEqualTo(204);
+        assertThat(e2b.api("POST", "/sandboxes/" + box.id + "/pause", "").status())
+                .isEqualTo(409);
+        assertThat(e2b.api("POST", "/sandboxes/" + box.id + "/connect", "").status())
+                .isEqualTo(201);
     }
 }
