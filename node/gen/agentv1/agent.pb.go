@@ -27,6 +27,401 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type ListenOutwardRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 0, or taken: any.
+	Port          uint32 `protobuf:"varint,1,opt,name=port,proto3" json:"port,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListenOutwardRequest) Reset() {
+	*x = ListenOutwardRequest{}
+	mi := &file_atoll_agent_v1_agent_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListenOutwardRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListenOutwardRequest) ProtoMessage() {}
+
+func (x *ListenOutwardRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_atoll_agent_v1_agent_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListenOutwardRequest.ProtoReflect.Descriptor instead.
+func (*ListenOutwardRequest) Descriptor() ([]byte, []int) {
+	return file_atoll_agent_v1_agent_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *ListenOutwardRequest) GetPort() uint32 {
+	if x != nil {
+		return x.Port
+	}
+	return 0
+}
+
+type OutwardEvent struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Event:
+	//
+	//	*OutwardEvent_ListeningPort
+	//	*OutwardEvent_Connection
+	Event         isOutwardEvent_Event `protobuf_oneof:"event"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OutwardEvent) Reset() {
+	*x = OutwardEvent{}
+	mi := &file_atoll_agent_v1_agent_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OutwardEvent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OutwardEvent) ProtoMessage() {}
+
+func (x *OutwardEvent) ProtoReflect() protoreflect.Message {
+	mi := &file_atoll_agent_v1_agent_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OutwardEvent.ProtoReflect.Descriptor instead.
+func (*OutwardEvent) Descriptor() ([]byte, []int) {
+	return file_atoll_agent_v1_agent_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *OutwardEvent) GetEvent() isOutwardEvent_Event {
+	if x != nil {
+		return x.Event
+	}
+	return nil
+}
+
+func (x *OutwardEvent) GetListeningPort() uint32 {
+	if x != nil {
+		if x, ok := x.Event.(*OutwardEvent_ListeningPort); ok {
+			return x.ListeningPort
+		}
+	}
+	return 0
+}
+
+func (x *OutwardEvent) GetConnection() uint64 {
+	if x != nil {
+		if x, ok := x.Event.(*OutwardEvent_Connection); ok {
+			return x.Connection
+		}
+	}
+	return 0
+}
+
+type isOutwardEvent_Event interface {
+	isOutwardEvent_Event()
+}
+
+type OutwardEvent_ListeningPort struct {
+	ListeningPort uint32 `protobuf:"varint,1,opt,name=listening_port,json=listeningPort,proto3,oneof"`
+}
+
+type OutwardEvent_Connection struct {
+	Connection uint64 `protobuf:"varint,2,opt,name=connection,proto3,oneof"`
+}
+
+func (*OutwardEvent_ListeningPort) isOutwardEvent_Event() {}
+
+func (*OutwardEvent_Connection) isOutwardEvent_Event() {}
+
+type OutwardMessage struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Message:
+	//
+	//	*OutwardMessage_Connection
+	//	*OutwardMessage_Data
+	//	*OutwardMessage_End
+	Message       isOutwardMessage_Message `protobuf_oneof:"message"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OutwardMessage) Reset() {
+	*x = OutwardMessage{}
+	mi := &file_atoll_agent_v1_agent_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OutwardMessage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OutwardMessage) ProtoMessage() {}
+
+func (x *OutwardMessage) ProtoReflect() protoreflect.Message {
+	mi := &file_atoll_agent_v1_agent_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OutwardMessage.ProtoReflect.Descriptor instead.
+func (*OutwardMessage) Descriptor() ([]byte, []int) {
+	return file_atoll_agent_v1_agent_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *OutwardMessage) GetMessage() isOutwardMessage_Message {
+	if x != nil {
+		return x.Message
+	}
+	return nil
+}
+
+func (x *OutwardMessage) GetConnection() uint64 {
+	if x != nil {
+		if x, ok := x.Message.(*OutwardMessage_Connection); ok {
+			return x.Connection
+		}
+	}
+	return 0
+}
+
+func (x *OutwardMessage) GetData() []byte {
+	if x != nil {
+		if x, ok := x.Message.(*OutwardMessage_Data); ok {
+			return x.Data
+		}
+	}
+	return nil
+}
+
+func (x *OutwardMessage) GetEnd() *Empty {
+	if x != nil {
+		if x, ok := x.Message.(*OutwardMessage_End); ok {
+			return x.End
+		}
+	}
+	return nil
+}
+
+type isOutwardMessage_Message interface {
+	isOutwardMessage_Message()
+}
+
+type OutwardMessage_Connection struct {
+	Connection uint64 `protobuf:"varint,1,opt,name=connection,proto3,oneof"`
+}
+
+type OutwardMessage_Data struct {
+	// At most 64 KiB.
+	Data []byte `protobuf:"bytes,2,opt,name=data,proto3,oneof"`
+}
+
+type OutwardMessage_End struct {
+	// No more data comes from this side.
+	End *Empty `protobuf:"bytes,3,opt,name=end,proto3,oneof"`
+}
+
+func (*OutwardMessage_Connection) isOutwardMessage_Message() {}
+
+func (*OutwardMessage_Data) isOutwardMessage_Message() {}
+
+func (*OutwardMessage_End) isOutwardMessage_Message() {}
+
+type MountRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Mounts        []*Mount               `protobuf:"bytes,1,rep,name=mounts,proto3" json:"mounts,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MountRequest) Reset() {
+	*x = MountRequest{}
+	mi := &file_atoll_agent_v1_agent_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MountRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MountRequest) ProtoMessage() {}
+
+func (x *MountRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_atoll_agent_v1_agent_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MountRequest.ProtoReflect.Descriptor instead.
+func (*MountRequest) Descriptor() ([]byte, []int) {
+	return file_atoll_agent_v1_agent_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *MountRequest) GetMounts() []*Mount {
+	if x != nil {
+		return x.Mounts
+	}
+	return nil
+}
+
+type Mount struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Absolute, without symlinks in it; is there already.
+	Target string `protobuf:"bytes,1,opt,name=target,proto3" json:"target,omitempty"`
+	// A folder or a file of the sandbox that appears there. Empty: an empty memory file system.
+	Source   string `protobuf:"bytes,2,opt,name=source,proto3" json:"source,omitempty"`
+	ReadOnly bool   `protobuf:"varint,3,opt,name=read_only,json=readOnly,proto3" json:"read_only,omitempty"`
+	// Of a memory file system. 0: 64 MiB.
+	SizeBytes uint64 `protobuf:"varint,4,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
+	// Of a memory file system. 0: 01777.
+	Mode          uint32 `protobuf:"varint,5,opt,name=mode,proto3" json:"mode,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Mount) Reset() {
+	*x = Mount{}
+	mi := &file_atoll_agent_v1_agent_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Mount) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Mount) ProtoMessage() {}
+
+func (x *Mount) ProtoReflect() protoreflect.Message {
+	mi := &file_atoll_agent_v1_agent_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Mount.ProtoReflect.Descriptor instead.
+func (*Mount) Descriptor() ([]byte, []int) {
+	return file_atoll_agent_v1_agent_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Mount) GetTarget() string {
+	if x != nil {
+		return x.Target
+	}
+	return ""
+}
+
+func (x *Mount) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *Mount) GetReadOnly() bool {
+	if x != nil {
+		return x.ReadOnly
+	}
+	return false
+}
+
+func (x *Mount) GetSizeBytes() uint64 {
+	if x != nil {
+		return x.SizeBytes
+	}
+	return 0
+}
+
+func (x *Mount) GetMode() uint32 {
+	if x != nil {
+		return x.Mode
+	}
+	return 0
+}
+
+type UnmountRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Targets       []string               `protobuf:"bytes,1,rep,name=targets,proto3" json:"targets,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UnmountRequest) Reset() {
+	*x = UnmountRequest{}
+	mi := &file_atoll_agent_v1_agent_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UnmountRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UnmountRequest) ProtoMessage() {}
+
+func (x *UnmountRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_atoll_agent_v1_agent_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UnmountRequest.ProtoReflect.Descriptor instead.
+func (*UnmountRequest) Descriptor() ([]byte, []int) {
+	return file_atoll_agent_v1_agent_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *UnmountRequest) GetTargets() []string {
+	if x != nil {
+		return x.Targets
+	}
+	return nil
+}
+
 type Empty struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -35,7 +430,7 @@ type Empty struct {
 
 func (x *Empty) Reset() {
 	*x = Empty{}
-	mi := &file_atoll_agent_v1_agent_proto_msgTypes[0]
+	mi := &file_atoll_agent_v1_agent_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -47,7 +442,7 @@ func (x *Empty) String() string {
 func (*Empty) ProtoMessage() {}
 
 func (x *Empty) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_agent_v1_agent_proto_msgTypes[0]
+	mi := &file_atoll_agent_v1_agent_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -60,7 +455,7 @@ func (x *Empty) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Empty.ProtoReflect.Descriptor instead.
 func (*Empty) Descriptor() ([]byte, []int) {
-	return file_atoll_agent_v1_agent_proto_rawDescGZIP(), []int{0}
+	return file_atoll_agent_v1_agent_proto_rawDescGZIP(), []int{6}
 }
 
 type Kernel struct {
@@ -75,7 +470,7 @@ type Kernel struct {
 
 func (x *Kernel) Reset() {
 	*x = Kernel{}
-	mi := &file_atoll_agent_v1_agent_proto_msgTypes[1]
+	mi := &file_atoll_agent_v1_agent_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -87,7 +482,7 @@ func (x *Kernel) String() string {
 func (*Kernel) ProtoMessage() {}
 
 func (x *Kernel) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_agent_v1_agent_proto_msgTypes[1]
+	mi := &file_atoll_agent_v1_agent_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -100,7 +495,7 @@ func (x *Kernel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Kernel.ProtoReflect.Descriptor instead.
 func (*Kernel) Descriptor() ([]byte, []int) {
-	return file_atoll_agent_v1_agent_proto_rawDescGZIP(), []int{1}
+	return file_atoll_agent_v1_agent_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Kernel) GetLanguage() string {
@@ -151,13 +546,15 @@ type HelloRequest struct {
 	ForgetHeld bool `protobuf:"varint,15,opt,name=forget_held,json=forgetHeld,proto3" json:"forget_held,omitempty"`
 	// The agent ends the sandbox a grace after this moment, with exit status 124. 0: never. Taken from every hello.
 	DeadlineUnixMs int64 `protobuf:"varint,16,opt,name=deadline_unix_ms,json=deadlineUnixMs,proto3" json:"deadline_unix_ms,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// The files of the sandbox are to be as its image has them: no user, folder or host name is written into them. Root is the user.
+	Untouched     bool `protobuf:"varint,17,opt,name=untouched,proto3" json:"untouched,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *HelloRequest) Reset() {
 	*x = HelloRequest{}
-	mi := &file_atoll_agent_v1_agent_proto_msgTypes[2]
+	mi := &file_atoll_agent_v1_agent_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -169,7 +566,7 @@ func (x *HelloRequest) String() string {
 func (*HelloRequest) ProtoMessage() {}
 
 func (x *HelloRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_agent_v1_agent_proto_msgTypes[2]
+	mi := &file_atoll_agent_v1_agent_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -182,7 +579,7 @@ func (x *HelloRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HelloRequest.ProtoReflect.Descriptor instead.
 func (*HelloRequest) Descriptor() ([]byte, []int) {
-	return file_atoll_agent_v1_agent_proto_rawDescGZIP(), []int{2}
+	return file_atoll_agent_v1_agent_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *HelloRequest) GetBoxId() string {
@@ -297,6 +694,13 @@ func (x *HelloRequest) GetDeadlineUnixMs() int64 {
 	return 0
 }
 
+func (x *HelloRequest) GetUntouched() bool {
+	if x != nil {
+		return x.Untouched
+	}
+	return false
+}
+
 type HelloReply struct {
 	state        protoimpl.MessageState `protogen:"open.v1"`
 	AgentVersion string                 `protobuf:"bytes,1,opt,name=agent_version,json=agentVersion,proto3" json:"agent_version,omitempty"`
@@ -309,7 +713,7 @@ type HelloReply struct {
 
 func (x *HelloReply) Reset() {
 	*x = HelloReply{}
-	mi := &file_atoll_agent_v1_agent_proto_msgTypes[3]
+	mi := &file_atoll_agent_v1_agent_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -321,7 +725,7 @@ func (x *HelloReply) String() string {
 func (*HelloReply) ProtoMessage() {}
 
 func (x *HelloReply) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_agent_v1_agent_proto_msgTypes[3]
+	mi := &file_atoll_agent_v1_agent_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -334,7 +738,7 @@ func (x *HelloReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HelloReply.ProtoReflect.Descriptor instead.
 func (*HelloReply) Descriptor() ([]byte, []int) {
-	return file_atoll_agent_v1_agent_proto_rawDescGZIP(), []int{3}
+	return file_atoll_agent_v1_agent_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *HelloReply) GetAgentVersion() string {
@@ -373,7 +777,7 @@ type HeldExecution struct {
 
 func (x *HeldExecution) Reset() {
 	*x = HeldExecution{}
-	mi := &file_atoll_agent_v1_agent_proto_msgTypes[4]
+	mi := &file_atoll_agent_v1_agent_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -385,7 +789,7 @@ func (x *HeldExecution) String() string {
 func (*HeldExecution) ProtoMessage() {}
 
 func (x *HeldExecution) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_agent_v1_agent_proto_msgTypes[4]
+	mi := &file_atoll_agent_v1_agent_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -398,7 +802,7 @@ func (x *HeldExecution) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeldExecution.ProtoReflect.Descriptor instead.
 func (*HeldExecution) Descriptor() ([]byte, []int) {
-	return file_atoll_agent_v1_agent_proto_rawDescGZIP(), []int{4}
+	return file_atoll_agent_v1_agent_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *HeldExecution) GetExecutionId() string {
@@ -452,7 +856,7 @@ type OpenContextRequest struct {
 
 func (x *OpenContextRequest) Reset() {
 	*x = OpenContextRequest{}
-	mi := &file_atoll_agent_v1_agent_proto_msgTypes[5]
+	mi := &file_atoll_agent_v1_agent_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -464,7 +868,7 @@ func (x *OpenContextRequest) String() string {
 func (*OpenContextRequest) ProtoMessage() {}
 
 func (x *OpenContextRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_agent_v1_agent_proto_msgTypes[5]
+	mi := &file_atoll_agent_v1_agent_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -477,7 +881,7 @@ func (x *OpenContextRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenContextRequest.ProtoReflect.Descriptor instead.
 func (*OpenContextRequest) Descriptor() ([]byte, []int) {
-	return file_atoll_agent_v1_agent_proto_rawDescGZIP(), []int{5}
+	return file_atoll_agent_v1_agent_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *OpenContextRequest) GetSpec() *execv1.ContextSpec {
@@ -496,7 +900,7 @@ type OpenContextReply struct {
 
 func (x *OpenContextReply) Reset() {
 	*x = OpenContextReply{}
-	mi := &file_atoll_agent_v1_agent_proto_msgTypes[6]
+	mi := &file_atoll_agent_v1_agent_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -508,7 +912,7 @@ func (x *OpenContextReply) String() string {
 func (*OpenContextReply) ProtoMessage() {}
 
 func (x *OpenContextReply) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_agent_v1_agent_proto_msgTypes[6]
+	mi := &file_atoll_agent_v1_agent_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -521,7 +925,7 @@ func (x *OpenContextReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenContextReply.ProtoReflect.Descriptor instead.
 func (*OpenContextReply) Descriptor() ([]byte, []int) {
-	return file_atoll_agent_v1_agent_proto_rawDescGZIP(), []int{6}
+	return file_atoll_agent_v1_agent_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *OpenContextReply) GetContext() *execv1.Context {
@@ -540,7 +944,7 @@ type ContextRequest struct {
 
 func (x *ContextRequest) Reset() {
 	*x = ContextRequest{}
-	mi := &file_atoll_agent_v1_agent_proto_msgTypes[7]
+	mi := &file_atoll_agent_v1_agent_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -552,7 +956,7 @@ func (x *ContextRequest) String() string {
 func (*ContextRequest) ProtoMessage() {}
 
 func (x *ContextRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_agent_v1_agent_proto_msgTypes[7]
+	mi := &file_atoll_agent_v1_agent_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -565,7 +969,7 @@ func (x *ContextRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContextRequest.ProtoReflect.Descriptor instead.
 func (*ContextRequest) Descriptor() ([]byte, []int) {
-	return file_atoll_agent_v1_agent_proto_rawDescGZIP(), []int{7}
+	return file_atoll_agent_v1_agent_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ContextRequest) GetContextId() string {
@@ -590,7 +994,7 @@ type ExecuteRequest struct {
 
 func (x *ExecuteRequest) Reset() {
 	*x = ExecuteRequest{}
-	mi := &file_atoll_agent_v1_agent_proto_msgTypes[8]
+	mi := &file_atoll_agent_v1_agent_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -602,7 +1006,7 @@ func (x *ExecuteRequest) String() string {
 func (*ExecuteRequest) ProtoMessage() {}
 
 func (x *ExecuteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_agent_v1_agent_proto_msgTypes[8]
+	mi := &file_atoll_agent_v1_agent_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -615,7 +1019,7 @@ func (x *ExecuteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecuteRequest.ProtoReflect.Descriptor instead.
 func (*ExecuteRequest) Descriptor() ([]byte, []int) {
-	return file_atoll_agent_v1_agent_proto_rawDescGZIP(), []int{8}
+	return file_atoll_agent_v1_agent_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ExecuteRequest) GetMessage() isExecuteRequest_Message {
@@ -702,7 +1106,7 @@ type ListProcessesRequest struct {
 
 func (x *ListProcessesRequest) Reset() {
 	*x = ListProcessesRequest{}
-	mi := &file_atoll_agent_v1_agent_proto_msgTypes[9]
+	mi := &file_atoll_agent_v1_agent_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -714,7 +1118,7 @@ func (x *ListProcessesRequest) String() string {
 func (*ListProcessesRequest) ProtoMessage() {}
 
 func (x *ListProcessesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_agent_v1_agent_proto_msgTypes[9]
+	mi := &file_atoll_agent_v1_agent_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -727,7 +1131,7 @@ func (x *ListProcessesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListProcessesRequest.ProtoReflect.Descriptor instead.
 func (*ListProcessesRequest) Descriptor() ([]byte, []int) {
-	return file_atoll_agent_v1_agent_proto_rawDescGZIP(), []int{9}
+	return file_atoll_agent_v1_agent_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ListProcessesRequest) GetProcessId() string {
@@ -746,7 +1150,7 @@ type ListProcessesReply struct {
 
 func (x *ListProcessesReply) Reset() {
 	*x = ListProcessesReply{}
-	mi := &file_atoll_agent_v1_agent_proto_msgTypes[10]
+	mi := &file_atoll_agent_v1_agent_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -758,7 +1162,7 @@ func (x *ListProcessesReply) String() string {
 func (*ListProcessesReply) ProtoMessage() {}
 
 func (x *ListProcessesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_agent_v1_agent_proto_msgTypes[10]
+	mi := &file_atoll_agent_v1_agent_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -771,7 +1175,7 @@ func (x *ListProcessesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListProcessesReply.ProtoReflect.Descriptor instead.
 func (*ListProcessesReply) Descriptor() ([]byte, []int) {
-	return file_atoll_agent_v1_agent_proto_rawDescGZIP(), []int{10}
+	return file_atoll_agent_v1_agent_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ListProcessesReply) GetProcesses() []*execv1.Process {
@@ -791,7 +1195,7 @@ type Attach struct {
 
 func (x *Attach) Reset() {
 	*x = Attach{}
-	mi := &file_atoll_agent_v1_agent_proto_msgTypes[11]
+	mi := &file_atoll_agent_v1_agent_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -803,7 +1207,7 @@ func (x *Attach) String() string {
 func (*Attach) ProtoMessage() {}
 
 func (x *Attach) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_agent_v1_agent_proto_msgTypes[11]
+	mi := &file_atoll_agent_v1_agent_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -816,7 +1220,7 @@ func (x *Attach) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Attach.ProtoReflect.Descriptor instead.
 func (*Attach) Descriptor() ([]byte, []int) {
-	return file_atoll_agent_v1_agent_proto_rawDescGZIP(), []int{11}
+	return file_atoll_agent_v1_agent_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Attach) GetExecutionId() string {
@@ -844,7 +1248,7 @@ type InterruptRequest struct {
 
 func (x *InterruptRequest) Reset() {
 	*x = InterruptRequest{}
-	mi := &file_atoll_agent_v1_agent_proto_msgTypes[12]
+	mi := &file_atoll_agent_v1_agent_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -856,7 +1260,7 @@ func (x *InterruptRequest) String() string {
 func (*InterruptRequest) ProtoMessage() {}
 
 func (x *InterruptRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_agent_v1_agent_proto_msgTypes[12]
+	mi := &file_atoll_agent_v1_agent_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -869,7 +1273,7 @@ func (x *InterruptRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InterruptRequest.ProtoReflect.Descriptor instead.
 func (*InterruptRequest) Descriptor() ([]byte, []int) {
-	return file_atoll_agent_v1_agent_proto_rawDescGZIP(), []int{12}
+	return file_atoll_agent_v1_agent_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *InterruptRequest) GetExecutionId() string {
@@ -894,7 +1298,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_atoll_agent_v1_agent_proto_msgTypes[13]
+	mi := &file_atoll_agent_v1_agent_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -906,7 +1310,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_agent_v1_agent_proto_msgTypes[13]
+	mi := &file_atoll_agent_v1_agent_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -919,7 +1323,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_atoll_agent_v1_agent_proto_rawDescGZIP(), []int{13}
+	return file_atoll_agent_v1_agent_proto_rawDescGZIP(), []int{19}
 }
 
 type AgentEvent struct {
@@ -937,7 +1341,7 @@ type AgentEvent struct {
 
 func (x *AgentEvent) Reset() {
 	*x = AgentEvent{}
-	mi := &file_atoll_agent_v1_agent_proto_msgTypes[14]
+	mi := &file_atoll_agent_v1_agent_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -949,7 +1353,7 @@ func (x *AgentEvent) String() string {
 func (*AgentEvent) ProtoMessage() {}
 
 func (x *AgentEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_agent_v1_agent_proto_msgTypes[14]
+	mi := &file_atoll_agent_v1_agent_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -962,7 +1366,7 @@ func (x *AgentEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentEvent.ProtoReflect.Descriptor instead.
 func (*AgentEvent) Descriptor() ([]byte, []int) {
-	return file_atoll_agent_v1_agent_proto_rawDescGZIP(), []int{14}
+	return file_atoll_agent_v1_agent_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *AgentEvent) GetEvent() isAgentEvent_Event {
@@ -1052,7 +1456,7 @@ type MemoryGuard struct {
 
 func (x *MemoryGuard) Reset() {
 	*x = MemoryGuard{}
-	mi := &file_atoll_agent_v1_agent_proto_msgTypes[15]
+	mi := &file_atoll_agent_v1_agent_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1064,7 +1468,7 @@ func (x *MemoryGuard) String() string {
 func (*MemoryGuard) ProtoMessage() {}
 
 func (x *MemoryGuard) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_agent_v1_agent_proto_msgTypes[15]
+	mi := &file_atoll_agent_v1_agent_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1077,7 +1481,7 @@ func (x *MemoryGuard) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryGuard.ProtoReflect.Descriptor instead.
 func (*MemoryGuard) Descriptor() ([]byte, []int) {
-	return file_atoll_agent_v1_agent_proto_rawDescGZIP(), []int{15}
+	return file_atoll_agent_v1_agent_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *MemoryGuard) GetPid() int32 {
@@ -1124,7 +1528,7 @@ type TreeDied struct {
 
 func (x *TreeDied) Reset() {
 	*x = TreeDied{}
-	mi := &file_atoll_agent_v1_agent_proto_msgTypes[16]
+	mi := &file_atoll_agent_v1_agent_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1136,7 +1540,7 @@ func (x *TreeDied) String() string {
 func (*TreeDied) ProtoMessage() {}
 
 func (x *TreeDied) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_agent_v1_agent_proto_msgTypes[16]
+	mi := &file_atoll_agent_v1_agent_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1149,7 +1553,7 @@ func (x *TreeDied) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TreeDied.ProtoReflect.Descriptor instead.
 func (*TreeDied) Descriptor() ([]byte, []int) {
-	return file_atoll_agent_v1_agent_proto_rawDescGZIP(), []int{16}
+	return file_atoll_agent_v1_agent_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *TreeDied) GetDetail() string {
@@ -1171,7 +1575,7 @@ type LateOutput struct {
 
 func (x *LateOutput) Reset() {
 	*x = LateOutput{}
-	mi := &file_atoll_agent_v1_agent_proto_msgTypes[17]
+	mi := &file_atoll_agent_v1_agent_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1183,7 +1587,7 @@ func (x *LateOutput) String() string {
 func (*LateOutput) ProtoMessage() {}
 
 func (x *LateOutput) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_agent_v1_agent_proto_msgTypes[17]
+	mi := &file_atoll_agent_v1_agent_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1196,7 +1600,7 @@ func (x *LateOutput) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LateOutput.ProtoReflect.Descriptor instead.
 func (*LateOutput) Descriptor() ([]byte, []int) {
-	return file_atoll_agent_v1_agent_proto_rawDescGZIP(), []int{17}
+	return file_atoll_agent_v1_agent_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *LateOutput) GetExecutionId() string {
@@ -1224,7 +1628,33 @@ var File_atoll_agent_v1_agent_proto protoreflect.FileDescriptor
 
 const file_atoll_agent_v1_agent_proto_rawDesc = "" +
 	"\n" +
-	"\x1aatoll/agent/v1/agent.proto\x12\x0eatoll.agent.v1\x1a\x18atoll/exec/v1/exec.proto\x1a\x18atoll/file/v1/file.proto\"\a\n" +
+	"\x1aatoll/agent/v1/agent.proto\x12\x0eatoll.agent.v1\x1a\x18atoll/exec/v1/exec.proto\x1a\x18atoll/file/v1/file.proto\"*\n" +
+	"\x14ListenOutwardRequest\x12\x12\n" +
+	"\x04port\x18\x01 \x01(\rR\x04port\"b\n" +
+	"\fOutwardEvent\x12'\n" +
+	"\x0elistening_port\x18\x01 \x01(\rH\x00R\rlisteningPort\x12 \n" +
+	"\n" +
+	"connection\x18\x02 \x01(\x04H\x00R\n" +
+	"connectionB\a\n" +
+	"\x05event\"~\n" +
+	"\x0eOutwardMessage\x12 \n" +
+	"\n" +
+	"connection\x18\x01 \x01(\x04H\x00R\n" +
+	"connection\x12\x14\n" +
+	"\x04data\x18\x02 \x01(\fH\x00R\x04data\x12)\n" +
+	"\x03end\x18\x03 \x01(\v2\x15.atoll.agent.v1.EmptyH\x00R\x03endB\t\n" +
+	"\amessage\"=\n" +
+	"\fMountRequest\x12-\n" +
+	"\x06mounts\x18\x01 \x03(\v2\x15.atoll.agent.v1.MountR\x06mounts\"\x87\x01\n" +
+	"\x05Mount\x12\x16\n" +
+	"\x06target\x18\x01 \x01(\tR\x06target\x12\x16\n" +
+	"\x06source\x18\x02 \x01(\tR\x06source\x12\x1b\n" +
+	"\tread_only\x18\x03 \x01(\bR\breadOnly\x12\x1d\n" +
+	"\n" +
+	"size_bytes\x18\x04 \x01(\x04R\tsizeBytes\x12\x12\n" +
+	"\x04mode\x18\x05 \x01(\rR\x04mode\"*\n" +
+	"\x0eUnmountRequest\x12\x18\n" +
+	"\atargets\x18\x01 \x03(\tR\atargets\"\a\n" +
 	"\x05Empty\"\xa3\x01\n" +
 	"\x06Kernel\x12\x1a\n" +
 	"\blanguage\x18\x01 \x01(\tR\blanguage\x12\x12\n" +
@@ -1232,7 +1662,7 @@ const file_atoll_agent_v1_agent_proto_rawDesc = "" +
 	"\x03env\x18\x03 \x03(\v2\x1f.atoll.agent.v1.Kernel.EnvEntryR\x03env\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xda\x05\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xf8\x05\n" +
 	"\fHelloRequest\x12\x15\n" +
 	"\x06box_id\x18\x01 \x01(\tR\x05boxId\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x1d\n" +
@@ -1252,7 +1682,8 @@ const file_atoll_agent_v1_agent_proto_rawDesc = "" +
 	"\x0frename_contexts\x18\x0e \x03(\v20.atoll.agent.v1.HelloRequest.RenameContextsEntryR\x0erenameContexts\x12\x1f\n" +
 	"\vforget_held\x18\x0f \x01(\bR\n" +
 	"forgetHeld\x12(\n" +
-	"\x10deadline_unix_ms\x18\x10 \x01(\x03R\x0edeadlineUnixMs\x1a6\n" +
+	"\x10deadline_unix_ms\x18\x10 \x01(\x03R\x0edeadlineUnixMs\x12\x1c\n" +
+	"\tuntouched\x18\x11 \x01(\bR\tuntouched\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1aA\n" +
@@ -1320,8 +1751,7 @@ const file_atoll_agent_v1_agent_proto_rawDesc = "" +
 	"LateOutput\x12!\n" +
 	"\fexecution_id\x18\x01 \x01(\tR\vexecutionId\x12-\n" +
 	"\x06stream\x18\x02 \x01(\x0e2\x15.atoll.exec.v1.StreamR\x06stream\x12\x12\n" +
-	"\x04data\x18\x03 \x01(\fR\x04data2\xbf\n" +
-	"\n" +
+	"\x04data\x18\x03 \x01(\fR\x04data2\xe5\f\n" +
 	"\x05Agent\x12A\n" +
 	"\x05Hello\x12\x1c.atoll.agent.v1.HelloRequest\x1a\x1a.atoll.agent.v1.HelloReply\x12S\n" +
 	"\vOpenContext\x12\".atoll.agent.v1.OpenContextRequest\x1a .atoll.agent.v1.OpenContextReply\x12R\n" +
@@ -1342,7 +1772,11 @@ const file_atoll_agent_v1_agent_proto_rawDesc = "" +
 	"\n" +
 	"WatchFiles\x12 .atoll.file.v1.WatchFilesRequest\x1a\x18.atoll.file.v1.FileEvent0\x01\x12A\n" +
 	"\tListPorts\x12\x15.atoll.agent.v1.Empty\x1a\x1d.atoll.exec.v1.ListPortsReply\x12H\n" +
-	"\x06Tunnel\x12\x1c.atoll.exec.v1.TunnelMessage\x1a\x1c.atoll.exec.v1.TunnelMessage(\x010\x01B Z\x1eatoll/node/gen/agentv1;agentv1b\x06proto3"
+	"\x06Tunnel\x12\x1c.atoll.exec.v1.TunnelMessage\x1a\x1c.atoll.exec.v1.TunnelMessage(\x010\x01\x12U\n" +
+	"\rListenOutward\x12$.atoll.agent.v1.ListenOutwardRequest\x1a\x1c.atoll.agent.v1.OutwardEvent0\x01\x12M\n" +
+	"\aOutward\x12\x1e.atoll.agent.v1.OutwardMessage\x1a\x1e.atoll.agent.v1.OutwardMessage(\x010\x01\x12<\n" +
+	"\x05Mount\x12\x1c.atoll.agent.v1.MountRequest\x1a\x15.atoll.agent.v1.Empty\x12@\n" +
+	"\aUnmount\x12\x1e.atoll.agent.v1.UnmountRequest\x1a\x15.atoll.agent.v1.EmptyB Z\x1eatoll/node/gen/agentv1;agentv1b\x06proto3"
 
 var (
 	file_atoll_agent_v1_agent_proto_rawDescOnce sync.Once
@@ -1356,113 +1790,129 @@ func file_atoll_agent_v1_agent_proto_rawDescGZIP() []byte {
 	return file_atoll_agent_v1_agent_proto_rawDescData
 }
 
-var file_atoll_agent_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
+var file_atoll_agent_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
 var file_atoll_agent_v1_agent_proto_goTypes = []any{
-	(*Empty)(nil),                          // 0: atoll.agent.v1.Empty
-	(*Kernel)(nil),                         // 1: atoll.agent.v1.Kernel
-	(*HelloRequest)(nil),                   // 2: atoll.agent.v1.HelloRequest
-	(*HelloReply)(nil),                     // 3: atoll.agent.v1.HelloReply
-	(*HeldExecution)(nil),                  // 4: atoll.agent.v1.HeldExecution
-	(*OpenContextRequest)(nil),             // 5: atoll.agent.v1.OpenContextRequest
-	(*OpenContextReply)(nil),               // 6: atoll.agent.v1.OpenContextReply
-	(*ContextRequest)(nil),                 // 7: atoll.agent.v1.ContextRequest
-	(*ExecuteRequest)(nil),                 // 8: atoll.agent.v1.ExecuteRequest
-	(*ListProcessesRequest)(nil),           // 9: atoll.agent.v1.ListProcessesRequest
-	(*ListProcessesReply)(nil),             // 10: atoll.agent.v1.ListProcessesReply
-	(*Attach)(nil),                         // 11: atoll.agent.v1.Attach
-	(*InterruptRequest)(nil),               // 12: atoll.agent.v1.InterruptRequest
-	(*WatchRequest)(nil),                   // 13: atoll.agent.v1.WatchRequest
-	(*AgentEvent)(nil),                     // 14: atoll.agent.v1.AgentEvent
-	(*MemoryGuard)(nil),                    // 15: atoll.agent.v1.MemoryGuard
-	(*TreeDied)(nil),                       // 16: atoll.agent.v1.TreeDied
-	(*LateOutput)(nil),                     // 17: atoll.agent.v1.LateOutput
-	nil,                                    // 18: atoll.agent.v1.Kernel.EnvEntry
-	nil,                                    // 19: atoll.agent.v1.HelloRequest.EnvEntry
-	nil,                                    // 20: atoll.agent.v1.HelloRequest.RenameContextsEntry
-	(*execv1.Limits)(nil),                  // 21: atoll.exec.v1.Limits
-	(*execv1.Context)(nil),                 // 22: atoll.exec.v1.Context
-	(*execv1.ContextSpec)(nil),             // 23: atoll.exec.v1.ContextSpec
-	(*execv1.ExecutionSpec)(nil),           // 24: atoll.exec.v1.ExecutionSpec
-	(*execv1.ProcessSpec)(nil),             // 25: atoll.exec.v1.ProcessSpec
-	(*execv1.Process)(nil),                 // 26: atoll.exec.v1.Process
-	(execv1.Stream)(0),                     // 27: atoll.exec.v1.Stream
-	(*execv1.WriteInputRequest)(nil),       // 28: atoll.exec.v1.WriteInputRequest
-	(*execv1.SignalRequest)(nil),           // 29: atoll.exec.v1.SignalRequest
-	(*execv1.ResizeRequest)(nil),           // 30: atoll.exec.v1.ResizeRequest
-	(*filev1.FileRequest)(nil),             // 31: atoll.file.v1.FileRequest
-	(*filev1.ReadFileRequest)(nil),         // 32: atoll.file.v1.ReadFileRequest
-	(*filev1.WriteFileRequest)(nil),        // 33: atoll.file.v1.WriteFileRequest
-	(*filev1.WatchFilesRequest)(nil),       // 34: atoll.file.v1.WatchFilesRequest
-	(*execv1.TunnelMessage)(nil),           // 35: atoll.exec.v1.TunnelMessage
-	(*execv1.ExecutionEvent)(nil),          // 36: atoll.exec.v1.ExecutionEvent
-	(*execv1.WriteInputReply)(nil),         // 37: atoll.exec.v1.WriteInputReply
-	(*execv1.ListGuestProcessesReply)(nil), // 38: atoll.exec.v1.ListGuestProcessesReply
-	(*filev1.FileReply)(nil),               // 39: atoll.file.v1.FileReply
-	(*filev1.FilePiece)(nil),               // 40: atoll.file.v1.FilePiece
-	(*filev1.WriteFileReply)(nil),          // 41: atoll.file.v1.WriteFileReply
-	(*filev1.FileEvent)(nil),               // 42: atoll.file.v1.FileEvent
-	(*execv1.ListPortsReply)(nil),          // 43: atoll.exec.v1.ListPortsReply
+	(*ListenOutwardRequest)(nil),           // 0: atoll.agent.v1.ListenOutwardRequest
+	(*OutwardEvent)(nil),                   // 1: atoll.agent.v1.OutwardEvent
+	(*OutwardMessage)(nil),                 // 2: atoll.agent.v1.OutwardMessage
+	(*MountRequest)(nil),                   // 3: atoll.agent.v1.MountRequest
+	(*Mount)(nil),                          // 4: atoll.agent.v1.Mount
+	(*UnmountRequest)(nil),                 // 5: atoll.agent.v1.UnmountRequest
+	(*Empty)(nil),                          // 6: atoll.agent.v1.Empty
+	(*Kernel)(nil),                         // 7: atoll.agent.v1.Kernel
+	(*HelloRequest)(nil),                   // 8: atoll.agent.v1.HelloRequest
+	(*HelloReply)(nil),                     // 9: atoll.agent.v1.HelloReply
+	(*HeldExecution)(nil),                  // 10: atoll.agent.v1.HeldExecution
+	(*OpenContextRequest)(nil),             // 11: atoll.agent.v1.OpenContextRequest
+	(*OpenContextReply)(nil),               // 12: atoll.agent.v1.OpenContextReply
+	(*ContextRequest)(nil),                 // 13: atoll.agent.v1.ContextRequest
+	(*ExecuteRequest)(nil),                 // 14: atoll.agent.v1.ExecuteRequest
+	(*ListProcessesRequest)(nil),           // 15: atoll.agent.v1.ListProcessesRequest
+	(*ListProcessesReply)(nil),             // 16: atoll.agent.v1.ListProcessesReply
+	(*Attach)(nil),                         // 17: atoll.agent.v1.Attach
+	(*InterruptRequest)(nil),               // 18: atoll.agent.v1.InterruptRequest
+	(*WatchRequest)(nil),                   // 19: atoll.agent.v1.WatchRequest
+	(*AgentEvent)(nil),                     // 20: atoll.agent.v1.AgentEvent
+	(*MemoryGuard)(nil),                    // 21: atoll.agent.v1.MemoryGuard
+	(*TreeDied)(nil),                       // 22: atoll.agent.v1.TreeDied
+	(*LateOutput)(nil),                     // 23: atoll.agent.v1.LateOutput
+	nil,                                    // 24: atoll.agent.v1.Kernel.EnvEntry
+	nil,                                    // 25: atoll.agent.v1.HelloRequest.EnvEntry
+	nil,                                    // 26: atoll.agent.v1.HelloRequest.RenameContextsEntry
+	(*execv1.Limits)(nil),                  // 27: atoll.exec.v1.Limits
+	(*execv1.Context)(nil),                 // 28: atoll.exec.v1.Context
+	(*execv1.ContextSpec)(nil),             // 29: atoll.exec.v1.ContextSpec
+	(*execv1.ExecutionSpec)(nil),           // 30: atoll.exec.v1.ExecutionSpec
+	(*execv1.ProcessSpec)(nil),             // 31: atoll.exec.v1.ProcessSpec
+	(*execv1.Process)(nil),                 // 32: atoll.exec.v1.Process
+	(execv1.Stream)(0),                     // 33: atoll.exec.v1.Stream
+	(*execv1.WriteInputRequest)(nil),       // 34: atoll.exec.v1.WriteInputRequest
+	(*execv1.SignalRequest)(nil),           // 35: atoll.exec.v1.SignalRequest
+	(*execv1.ResizeRequest)(nil),           // 36: atoll.exec.v1.ResizeRequest
+	(*filev1.FileRequest)(nil),             // 37: atoll.file.v1.FileRequest
+	(*filev1.ReadFileRequest)(nil),         // 38: atoll.file.v1.ReadFileRequest
+	(*filev1.WriteFileRequest)(nil),        // 39: atoll.file.v1.WriteFileRequest
+	(*filev1.WatchFilesRequest)(nil),       // 40: atoll.file.v1.WatchFilesRequest
+	(*execv1.TunnelMessage)(nil),           // 41: atoll.exec.v1.TunnelMessage
+	(*execv1.ExecutionEvent)(nil),          // 42: atoll.exec.v1.ExecutionEvent
+	(*execv1.WriteInputReply)(nil),         // 43: atoll.exec.v1.WriteInputReply
+	(*execv1.ListGuestProcessesReply)(nil), // 44: atoll.exec.v1.ListGuestProcessesReply
+	(*filev1.FileReply)(nil),               // 45: atoll.file.v1.FileReply
+	(*filev1.FilePiece)(nil),               // 46: atoll.file.v1.FilePiece
+	(*filev1.WriteFileReply)(nil),          // 47: atoll.file.v1.WriteFileReply
+	(*filev1.FileEvent)(nil),               // 48: atoll.file.v1.FileEvent
+	(*execv1.ListPortsReply)(nil),          // 49: atoll.exec.v1.ListPortsReply
 }
 var file_atoll_agent_v1_agent_proto_depIdxs = []int32{
-	18, // 0: atoll.agent.v1.Kernel.env:type_name -> atoll.agent.v1.Kernel.EnvEntry
-	19, // 1: atoll.agent.v1.HelloRequest.env:type_name -> atoll.agent.v1.HelloRequest.EnvEntry
-	21, // 2: atoll.agent.v1.HelloRequest.limits:type_name -> atoll.exec.v1.Limits
-	1,  // 3: atoll.agent.v1.HelloRequest.kernels:type_name -> atoll.agent.v1.Kernel
-	20, // 4: atoll.agent.v1.HelloRequest.rename_contexts:type_name -> atoll.agent.v1.HelloRequest.RenameContextsEntry
-	22, // 5: atoll.agent.v1.HelloReply.contexts:type_name -> atoll.exec.v1.Context
-	4,  // 6: atoll.agent.v1.HelloReply.executions:type_name -> atoll.agent.v1.HeldExecution
-	23, // 7: atoll.agent.v1.OpenContextRequest.spec:type_name -> atoll.exec.v1.ContextSpec
-	22, // 8: atoll.agent.v1.OpenContextReply.context:type_name -> atoll.exec.v1.Context
-	24, // 9: atoll.agent.v1.ExecuteRequest.start:type_name -> atoll.exec.v1.ExecutionSpec
-	11, // 10: atoll.agent.v1.ExecuteRequest.attach:type_name -> atoll.agent.v1.Attach
-	25, // 11: atoll.agent.v1.ExecuteRequest.start_process:type_name -> atoll.exec.v1.ProcessSpec
-	26, // 12: atoll.agent.v1.ListProcessesReply.processes:type_name -> atoll.exec.v1.Process
-	22, // 13: atoll.agent.v1.AgentEvent.context_changed:type_name -> atoll.exec.v1.Context
-	15, // 14: atoll.agent.v1.AgentEvent.memory_guard:type_name -> atoll.agent.v1.MemoryGuard
-	16, // 15: atoll.agent.v1.AgentEvent.tree_died:type_name -> atoll.agent.v1.TreeDied
-	17, // 16: atoll.agent.v1.AgentEvent.late_output:type_name -> atoll.agent.v1.LateOutput
-	27, // 17: atoll.agent.v1.LateOutput.stream:type_name -> atoll.exec.v1.Stream
-	2,  // 18: atoll.agent.v1.Agent.Hello:input_type -> atoll.agent.v1.HelloRequest
-	5,  // 19: atoll.agent.v1.Agent.OpenContext:input_type -> atoll.agent.v1.OpenContextRequest
-	7,  // 20: atoll.agent.v1.Agent.RestartContext:input_type -> atoll.agent.v1.ContextRequest
-	7,  // 21: atoll.agent.v1.Agent.CloseContext:input_type -> atoll.agent.v1.ContextRequest
-	8,  // 22: atoll.agent.v1.Agent.Execute:input_type -> atoll.agent.v1.ExecuteRequest
-	12, // 23: atoll.agent.v1.Agent.Interrupt:input_type -> atoll.agent.v1.InterruptRequest
-	13, // 24: atoll.agent.v1.Agent.Watch:input_type -> atoll.agent.v1.WatchRequest
-	28, // 25: atoll.agent.v1.Agent.WriteInput:input_type -> atoll.exec.v1.WriteInputRequest
-	29, // 26: atoll.agent.v1.Agent.Signal:input_type -> atoll.exec.v1.SignalRequest
-	30, // 27: atoll.agent.v1.Agent.Resize:input_type -> atoll.exec.v1.ResizeRequest
-	9,  // 28: atoll.agent.v1.Agent.ListProcesses:input_type -> atoll.agent.v1.ListProcessesRequest
-	0,  // 29: atoll.agent.v1.Agent.ListGuestProcesses:input_type -> atoll.agent.v1.Empty
-	31, // 30: atoll.agent.v1.Agent.File:input_type -> atoll.file.v1.FileRequest
-	32, // 31: atoll.agent.v1.Agent.ReadFile:input_type -> atoll.file.v1.ReadFileRequest
-	33, // 32: atoll.agent.v1.Agent.WriteFile:input_type -> atoll.file.v1.WriteFileRequest
-	34, // 33: atoll.agent.v1.Agent.WatchFiles:input_type -> atoll.file.v1.WatchFilesRequest
-	0,  // 34: atoll.agent.v1.Agent.ListPorts:input_type -> atoll.agent.v1.Empty
-	35, // 35: atoll.agent.v1.Agent.Tunnel:input_type -> atoll.exec.v1.TunnelMessage
-	3,  // 36: atoll.agent.v1.Agent.Hello:output_type -> atoll.agent.v1.HelloReply
-	6,  // 37: atoll.agent.v1.Agent.OpenContext:output_type -> atoll.agent.v1.OpenContextReply
-	6,  // 38: atoll.agent.v1.Agent.RestartContext:output_type -> atoll.agent.v1.OpenContextReply
-	0,  // 39: atoll.agent.v1.Agent.CloseContext:output_type -> atoll.agent.v1.Empty
-	36, // 40: atoll.agent.v1.Agent.Execute:output_type -> atoll.exec.v1.ExecutionEvent
-	0,  // 41: atoll.agent.v1.Agent.Interrupt:output_type -> atoll.agent.v1.Empty
-	14, // 42: atoll.agent.v1.Agent.Watch:output_type -> atoll.agent.v1.AgentEvent
-	37, // 43: atoll.agent.v1.Agent.WriteInput:output_type -> atoll.exec.v1.WriteInputReply
-	0,  // 44: atoll.agent.v1.Agent.Signal:output_type -> atoll.agent.v1.Empty
-	0,  // 45: atoll.agent.v1.Agent.Resize:output_type -> atoll.agent.v1.Empty
-	10, // 46: atoll.agent.v1.Agent.ListProcesses:output_type -> atoll.agent.v1.ListProcessesReply
-	38, // 47: atoll.agent.v1.Agent.ListGuestProcesses:output_type -> atoll.exec.v1.ListGuestProcessesReply
-	39, // 48: atoll.agent.v1.Agent.File:output_type -> atoll.file.v1.FileReply
-	40, // 49: atoll.agent.v1.Agent.ReadFile:output_type -> atoll.file.v1.FilePiece
-	41, // 50: atoll.agent.v1.Agent.WriteFile:output_type -> atoll.file.v1.WriteFileReply
-	42, // 51: atoll.agent.v1.Agent.WatchFiles:output_type -> atoll.file.v1.FileEvent
-	43, // 52: atoll.agent.v1.Agent.ListPorts:output_type -> atoll.exec.v1.ListPortsReply
-	35, // 53: atoll.agent.v1.Agent.Tunnel:output_type -> atoll.exec.v1.TunnelMessage
-	36, // [36:54] is the sub-list for method output_type
-	18, // [18:36] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	6,  // 0: atoll.agent.v1.OutwardMessage.end:type_name -> atoll.agent.v1.Empty
+	4,  // 1: atoll.agent.v1.MountRequest.mounts:type_name -> atoll.agent.v1.Mount
+	24, // 2: atoll.agent.v1.Kernel.env:type_name -> atoll.agent.v1.Kernel.EnvEntry
+	25, // 3: atoll.agent.v1.HelloRequest.env:type_name -> atoll.agent.v1.HelloRequest.EnvEntry
+	27, // 4: atoll.agent.v1.HelloRequest.limits:type_name -> atoll.exec.v1.Limits
+	7,  // 5: atoll.agent.v1.HelloRequest.kernels:type_name -> atoll.agent.v1.Kernel
+	26, // 6: atoll.agent.v1.HelloRequest.rename_contexts:type_name -> atoll.agent.v1.HelloRequest.RenameContextsEntry
+	28, // 7: atoll.agent.v1.HelloReply.contexts:type_name -> atoll.exec.v1.Context
+	10, // 8: atoll.agent.v1.HelloReply.executions:type_name -> atoll.agent.v1.HeldExecution
+	29, // 9: atoll.agent.v1.OpenContextRequest.spec:type_name -> atoll.exec.v1.ContextSpec
+	28, // 10: atoll.agent.v1.OpenContextReply.context:type_name -> atoll.exec.v1.Context
+	30, // 11: atoll.agent.v1.ExecuteRequest.start:type_name -> atoll.exec.v1.ExecutionSpec
+	17, // 12: atoll.agent.v1.ExecuteRequest.attach:type_name -> atoll.agent.v1.Attach
+	31, // 13: atoll.agent.v1.ExecuteRequest.start_process:type_name -> atoll.exec.v1.ProcessSpec
+	32, // 14: atoll.agent.v1.ListProcessesReply.processes:type_name -> atoll.exec.v1.Process
+	28, // 15: atoll.agent.v1.AgentEvent.context_changed:type_name -> atoll.exec.v1.Context
+	21, // 16: atoll.agent.v1.AgentEvent.memory_guard:type_name -> atoll.agent.v1.MemoryGuard
+	22, // 17: atoll.agent.v1.AgentEvent.tree_died:type_name -> atoll.agent.v1.TreeDied
+	23, // 18: atoll.agent.v1.AgentEvent.late_output:type_name -> atoll.agent.v1.LateOutput
+	33, // 19: atoll.agent.v1.LateOutput.stream:type_name -> atoll.exec.v1.Stream
+	8,  // 20: atoll.agent.v1.Agent.Hello:input_type -> atoll.agent.v1.HelloRequest
+	11, // 21: atoll.agent.v1.Agent.OpenContext:input_type -> atoll.agent.v1.OpenContextRequest
+	13, // 22: atoll.agent.v1.Agent.RestartContext:input_type -> atoll.agent.v1.ContextRequest
+	13, // 23: atoll.agent.v1.Agent.CloseContext:input_type -> atoll.agent.v1.ContextRequest
+	14, // 24: atoll.agent.v1.Agent.Execute:input_type -> atoll.agent.v1.ExecuteRequest
+	18, // 25: atoll.agent.v1.Agent.Interrupt:input_type -> atoll.agent.v1.InterruptRequest
+	19, // 26: atoll.agent.v1.Agent.Watch:input_type -> atoll.agent.v1.WatchRequest
+	34, // 27: atoll.agent.v1.Agent.WriteInput:input_type -> atoll.exec.v1.WriteInputRequest
+	35, // 28: atoll.agent.v1.Agent.Signal:input_type -> atoll.exec.v1.SignalRequest
+	36, // 29: atoll.agent.v1.Agent.Resize:input_type -> atoll.exec.v1.ResizeRequest
+	15, // 30: atoll.agent.v1.Agent.ListProcesses:input_type -> atoll.agent.v1.ListProcessesRequest
+	6,  // 31: atoll.agent.v1.Agent.ListGuestProcesses:input_type -> atoll.agent.v1.Empty
+	37, // 32: atoll.agent.v1.Agent.File:input_type -> atoll.file.v1.FileRequest
+	38, // 33: atoll.agent.v1.Agent.ReadFile:input_type -> atoll.file.v1.ReadFileRequest
+	39, // 34: atoll.agent.v1.Agent.WriteFile:input_type -> atoll.file.v1.WriteFileRequest
+	40, // 35: atoll.agent.v1.Agent.WatchFiles:input_type -> atoll.file.v1.WatchFilesRequest
+	6,  // 36: atoll.agent.v1.Agent.ListPorts:input_type -> atoll.agent.v1.Empty
+	41, // 37: atoll.agent.v1.Agent.Tunnel:input_type -> atoll.exec.v1.TunnelMessage
+	0,  // 38: atoll.agent.v1.Agent.ListenOutward:input_type -> atoll.agent.v1.ListenOutwardRequest
+	2,  // 39: atoll.agent.v1.Agent.Outward:input_type -> atoll.agent.v1.OutwardMessage
+	3,  // 40: atoll.agent.v1.Agent.Mount:input_type -> atoll.agent.v1.MountRequest
+	5,  // 41: atoll.agent.v1.Agent.Unmount:input_type -> atoll.agent.v1.UnmountRequest
+	9,  // 42: atoll.agent.v1.Agent.Hello:output_type -> atoll.agent.v1.HelloReply
+	12, // 43: atoll.agent.v1.Agent.OpenContext:output_type -> atoll.agent.v1.OpenContextReply
+	12, // 44: atoll.agent.v1.Agent.RestartContext:output_type -> atoll.agent.v1.OpenContextReply
+	6,  // 45: atoll.agent.v1.Agent.CloseContext:output_type -> atoll.agent.v1.Empty
+	42, // 46: atoll.agent.v1.Agent.Execute:output_type -> atoll.exec.v1.ExecutionEvent
+	6,  // 47: atoll.agent.v1.Agent.Interrupt:output_type -> atoll.agent.v1.Empty
+	20, // 48: atoll.agent.v1.Agent.Watch:output_type -> atoll.agent.v1.AgentEvent
+	43, // 49: atoll.agent.v1.Agent.WriteInput:output_type -> atoll.exec.v1.WriteInputReply
+	6,  // 50: atoll.agent.v1.Agent.Signal:output_type -> atoll.agent.v1.Empty
+	6,  // 51: atoll.agent.v1.Agent.Resize:output_type -> atoll.agent.v1.Empty
+	16, // 52: atoll.agent.v1.Agent.ListProcesses:output_type -> atoll.agent.v1.ListProcessesReply
+	44, // 53: atoll.agent.v1.Agent.ListGuestProcesses:output_type -> atoll.exec.v1.ListGuestProcessesReply
+	45, // 54: atoll.agent.v1.Agent.File:output_type -> atoll.file.v1.FileReply
+	46, // 55: atoll.agent.v1.Agent.ReadFile:output_type -> atoll.file.v1.FilePiece
+	47, // 56: atoll.agent.v1.Agent.WriteFile:output_type -> atoll.file.v1.WriteFileReply
+	48, // 57: atoll.agent.v1.Agent.WatchFiles:output_type -> atoll.file.v1.FileEvent
+	49, // 58: atoll.agent.v1.Agent.ListPorts:output_type -> atoll.exec.v1.ListPortsReply
+	41, // 59: atoll.agent.v1.Agent.Tunnel:output_type -> atoll.exec.v1.TunnelMessage
+	1,  // 60: atoll.agent.v1.Agent.ListenOutward:output_type -> atoll.agent.v1.OutwardEvent
+	2,  // 61: atoll.agent.v1.Agent.Outward:output_type -> atoll.agent.v1.OutwardMessage
+	6,  // 62: atoll.agent.v1.Agent.Mount:output_type -> atoll.agent.v1.Empty
+	6,  // 63: atoll.agent.v1.Agent.Unmount:output_type -> atoll.agent.v1.Empty
+	42, // [42:64] is the sub-list for method output_type
+	20, // [20:42] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_atoll_agent_v1_agent_proto_init() }
@@ -1470,13 +1920,22 @@ func file_atoll_agent_v1_agent_proto_init() {
 	if File_atoll_agent_v1_agent_proto != nil {
 		return
 	}
-	file_atoll_agent_v1_agent_proto_msgTypes[8].OneofWrappers = []any{
+	file_atoll_agent_v1_agent_proto_msgTypes[1].OneofWrappers = []any{
+		(*OutwardEvent_ListeningPort)(nil),
+		(*OutwardEvent_Connection)(nil),
+	}
+	file_atoll_agent_v1_agent_proto_msgTypes[2].OneofWrappers = []any{
+		(*OutwardMessage_Connection)(nil),
+		(*OutwardMessage_Data)(nil),
+		(*OutwardMessage_End)(nil),
+	}
+	file_atoll_agent_v1_agent_proto_msgTypes[14].OneofWrappers = []any{
 		(*ExecuteRequest_Start)(nil),
 		(*ExecuteRequest_Attach)(nil),
 		(*ExecuteRequest_AcknowledgeSeq)(nil),
 		(*ExecuteRequest_StartProcess)(nil),
 	}
-	file_atoll_agent_v1_agent_proto_msgTypes[14].OneofWrappers = []any{
+	file_atoll_agent_v1_agent_proto_msgTypes[20].OneofWrappers = []any{
 		(*AgentEvent_ContextChanged)(nil),
 		(*AgentEvent_MemoryGuard)(nil),
 		(*AgentEvent_TreeDied)(nil),
@@ -1488,7 +1947,7 @@ func file_atoll_agent_v1_agent_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_atoll_agent_v1_agent_proto_rawDesc), len(file_atoll_agent_v1_agent_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   21,
+			NumMessages:   27,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

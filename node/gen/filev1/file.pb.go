@@ -1858,12 +1858,14 @@ type WriteFileOpen struct {
 	// Make the folders above it, as the user.
 	Parents bool `protobuf:"varint,6,opt,name=parents,proto3" json:"parents,omitempty"`
 	// The data is an archive to be unpacked into the folder `path`. Entries that would lie outside it, by name or by way of a symlink, and
-	// devices are refused before anything of them is written; owners in the archive are ignored.
+	// devices are refused before anything of them is written; owners in the archive are ignored, without `preserve`.
 	Archive ArchiveFormat `protobuf:"varint,7,opt,name=archive,proto3,enum=atoll.file.v1.ArchiveFormat" json:"archive,omitempty"`
 	// Extended attributes to set, without the "user." prefix.
 	Attributes map[string]string `protobuf:"bytes,8,rep,name=attributes,proto3" json:"attributes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// How much will come, where the caller knows: refused at once with RESOURCE_EXHAUSTED if the disk has less.
 	ExpectedBytes uint64 `protobuf:"varint,9,opt,name=expected_bytes,json=expectedBytes,proto3" json:"expected_bytes,omitempty"`
+	// Of an archive: its entries get the owners, set-id bits, times and attributes that it says. Only root may give files away.
+	Preserve      bool `protobuf:"varint,10,opt,name=preserve,proto3" json:"preserve,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1959,6 +1961,13 @@ func (x *WriteFileOpen) GetExpectedBytes() uint64 {
 		return x.ExpectedBytes
 	}
 	return 0
+}
+
+func (x *WriteFileOpen) GetPreserve() bool {
+	if x != nil {
+		return x.Preserve
+	}
+	return false
 }
 
 type WriteFileRequest struct {
@@ -2443,7 +2452,7 @@ const file_atoll_file_v1_file_proto_rawDesc = "" +
 	"\aarchive\x18\x05 \x01(\x0e2\x1c.atoll.file.v1.ArchiveFormatR\aarchive\"L\n" +
 	"\tFilePiece\x12+\n" +
 	"\x04file\x18\x01 \x01(\v2\x17.atoll.file.v1.FileInfoR\x04file\x12\x12\n" +
-	"\x04data\x18\x02 \x01(\fR\x04data\"\xa5\x03\n" +
+	"\x04data\x18\x02 \x01(\fR\x04data\"\xc1\x03\n" +
 	"\rWriteFileOpen\x12\x12\n" +
 	"\x04user\x18\x01 \x01(\tR\x04user\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12,\n" +
@@ -2455,7 +2464,9 @@ const file_atoll_file_v1_file_proto_rawDesc = "" +
 	"\n" +
 	"attributes\x18\b \x03(\v2,.atoll.file.v1.WriteFileOpen.AttributesEntryR\n" +
 	"attributes\x12%\n" +
-	"\x0eexpected_bytes\x18\t \x01(\x04R\rexpectedBytes\x1a=\n" +
+	"\x0eexpected_bytes\x18\t \x01(\x04R\rexpectedBytes\x12\x1a\n" +
+	"\bpreserve\x18\n" +
+	" \x01(\bR\bpreserve\x1a=\n" +
 	"\x0fAttributesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb3\x01\n" +

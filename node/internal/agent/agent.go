@@ -26,6 +26,7 @@ import (
 	filev1 "atoll/node/gen/filev1"
 	"atoll/node/internal/agent/files"
 	"atoll/node/internal/agent/inner"
+	"atoll/node/internal/agent/outward"
 	"atoll/node/internal/agent/ports"
 	"atoll/node/internal/agentrpc"
 	"atoll/node/internal/frame"
@@ -55,6 +56,7 @@ var InOrder = []string{agentrpc.Execute, agentrpc.Interrupt, agentrpc.RestartCon
 type Agent struct {
 	meminfo string
 	files   *files.Files
+	outward outward.Outward
 
 	mu         sync.Mutex
 	hello      *agentv1.HelloRequest     // the last one; guarded by mu
@@ -223,6 +225,14 @@ func (a *Agent) serve(stream *frame.Stream) error {
 		return unary(stream, &agentv1.Empty{}, a.listPorts)
 	case agentrpc.Tunnel:
 		return ports.Tunnel(stream)
+	case agentrpc.ListenOutward:
+		return a.outward.Listen(stream)
+	case agentrpc.Outward:
+		return a.outward.Serve(stream)
+	case agentrpc.Mount:
+		return unary(stream, &agentv1.MountRequest{}, a.Mount)
+	case agentrpc.Unmount:
+		return unary(stream, &agentv1.UnmountRequest{}, a.Unmount)
 	}
 	return &frame.Status{Code: codes.Unimplemented, Message: "the agent has no call " + stream.Method()}
 }

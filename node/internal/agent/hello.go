@@ -170,6 +170,9 @@ func (a *Agent) identify(hello *agentv1.HelloRequest) error {
 	a.mu.Lock()
 	previous, u, t := a.hello, a.user, a.tree
 	a.mu.Unlock()
+	if hello.Untouched {
+		return a.identifyUntouched(hello)
+	}
 	rename := hello.Hostname != "" && hello.Hostname != previous.GetHostname()
 	if rename {
 		if err := unix.Sethostname([]byte(hello.Hostname)); err != nil {
@@ -213,6 +216,36 @@ func (a *Agent) identify(hello *agentv1.HelloRequest) error {
 	}
 	if rename {
 		a.nameSoon(hello.Hostname, previous.GetHostname())
+	}
+	return nil
+}
+
+// identifyUntouched is identify where no file of the sandbox is to change. No context is there then.
+func (a *Agent) identifyUntouched(hello *agentv1.HelloRequest) error {
+	if err := unix.Sethostname([]byte(cmp.Or(hello.Hostname, "sandbox"))); err != nil {
+		log.Printf("the host name %s: %v", hello.Hostname, err)
+	}
+	addEntropy(hello.Entropy)
+	root := findUser("root")
+	if root == nil {
+		root = &user{name: "root", home: "/", shell: "/bin/sh"}
+	}
+	root.home = cmp.Or(root.home, "/")
+	root.groups = findGroups(root)
+	a.mu.Lock()
+	previous := a.hello
+	a.hello, a.user = hello, root
+	a.generation.Add(1)
+	var err error
+	if t := a.tree; t != nil && !t.isDead() && !proto.Equal(hello.Limits, previous.GetLimits()) {
+		err = a.limit(t)
+	}
+	a.mu.Unlock()
+	if err == nil || errors.Is(err, errTreeDied) {
+		_, err = a.currentTree()
+	}
+	if err != nil {
+		return &frame.Status{Code: codes.FailedPrecondition, Message: err.Error()}
 	}
 	return nil
 }

@@ -25,4 +25,10 @@ const (
 
 	ListPorts = "atoll.agent.v1.Agent.ListPorts"
 	Tunnel    = "atoll.agent.v1.Agent.Tunnel"
+
+	ListenOutward = "atoll.agent.v1.Agent.ListenOutward"
+	Outward       = "atoll.agent.v1.Agent.Outward"
+
+	Mount   = "atoll.agent.v1.Agent.Mount"
+	Unmount = "atoll.agent.v1.Agent.Unmount"
 )

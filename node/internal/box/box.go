@@ -70,6 +70,9 @@ type box struct {
 	started  chan struct{}
 	startErr error
 
+	// hidden says that it is a build box; set before run begins.
+	hidden bool
+
 	life    context.Context
 	endLife context.CancelCauseFunc
 
@@ -214,7 +217,9 @@ func (b *box) noteContainer() {
 func (b *box) publish() {
 	box := proto.CloneOf(b.record.box)
 	b.snapshot.Store(box)
-	b.node.announce(box)
+	if !b.hidden {
+		b.node.announce(box)
+	}
 }
 
 // start makes the box, from nothing or from a snapshot.

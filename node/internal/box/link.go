@@ -146,11 +146,20 @@ func (l *link) hello(ctx context.Context, r *record, epoch uint64, g greeting) (
 		Env: map[string]string{}, WallTimeUnixMs: time.Now().UnixMilli(), Entropy: entropy, Limits: r.box.GetLimits(),
 		User: m.User, Home: m.Home, Workdir: m.Workdir, Reconfigure: g.reconfigure, RenameContexts: g.rename, ForgetHeld: g.forget, DeadlineUnixMs: r.box.GetDeadlineUnixMs(),
 	}
+	if r.build {
+		// What its image says is for who makes another of it to apply.
+		request.User, request.Home, request.Workdir, request.Untouched = "root", "", "/", true
+		return l.greet(ctx, request)
+	}
 	maps.Copy(request.Env, m.Env)
 	maps.Copy(request.Env, r.env)
 	for language, kernel := range m.Kernels {
 		request.Kernels = append(request.Kernels, &agentv1.Kernel{Language: language, Argv: kernel.Argv, Env: kernel.Env})
 	}
+	return l.greet(ctx, request)
+}
+
+func (l *link) greet(ctx context.Context, request *agentv1.HelloRequest) (*agentv1.HelloReply, error) {
 	reply := &agentv1.HelloReply{}
 	if err := frame.Call(ctx, l.session, agentrpc.Hello, request, reply); err != nil {
 		return nil, fmt.Errorf("the agent does not answer the hello: %w", err)

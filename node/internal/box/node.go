@@ -176,7 +176,7 @@ func (n *Node) takeOver() error {
 			continue
 		}
 		r, err := readRecord(n.boxDir(id))
-		if err != nil || r.owner == "" && (r.box.GetBoxId() != id || r.box.GetState() == enginev1.BoxState_BOX_STATE_CREATING) {
+		if err != nil || r.owner == "" && (r.box.GetBoxId() != id || r.box.GetState() == enginev1.BoxState_BOX_STATE_CREATING || r.build) {
 			n.logger.Info("removing a box that was not finished", "box", id, "error", err)
 			if err := n.removeUnknown(id); err != nil {
 				n.logger.Error("remains of a box are still there", "box", id, "error", err)
@@ -367,6 +367,13 @@ func (n *Node) sweep() error {
 		}
 	}
 	for _, log := range n.spool.All() {
+		if id := log.Owner().ExecutionID; strings.HasPrefix(id, BuildProcess) && n.boxes[log.Owner().BoxID] == nil {
+			finishLog(log, &execv1.Finished{Reason: execv1.ExitReason_EXIT_REASON_LOST})
+			if err := n.spool.Forget(id, false); err != nil {
+				n.logger.Warn("output of a build is still there", "process", id, "error", err)
+			}
+			continue
+		}
 		if n.boxes[log.Owner().BoxID] == nil && log.Finished() == nil {
 			finishLog(log, &execv1.Finished{Reason: execv1.ExitReason_EXIT_REASON_LOST, Detail: "the sandbox is not there any more"})
 		}
@@ -444,7 +451,9 @@ func (n *Node) Subscribe() *Subscription {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, b := range n.boxes {
-		s.put(b.snapshot.Load())
+		if !b.hidden {
+			s.put(b.snapshot.Load())
+		}
 	}
 	n.subscribers[s] = true
 	return s
@@ -570,6 +579,7 @@ func (n *Node) add(b *box) *box {
 		return have
 	}
 	n.boxes[b.id] = b
+	b.hidden = b.record.build
 	go b.run(b.start)
 	return b
 }
@@ -657,7 +667,9 @@ func (n *Node) List() []*enginev1.Box {
 	defer n.mu.Unlock()
 	boxes := make([]*enginev1.Box, 0, len(n.boxes))
 	for _, b := range n.boxes {
-		boxes = append(boxes, b.view())
+		if !b.hidden {
+			boxes = append(boxes, b.view())
+		}
 	}
 	return boxes
 }

@@ -3,6 +3,7 @@ package box
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -119,7 +120,7 @@ func (n *Node) Processes(ctx context.Context, boxID string) []*enginev1.NodeProc
 	var found []*enginev1.NodeProcess
 	for _, log := range n.spool.All() {
 		owner := log.Owner()
-		if owner.Process == nil || boxID != "" && owner.BoxID != boxID {
+		if strings.HasPrefix(owner.ExecutionID, BuildProcess) || owner.Process == nil || boxID != "" && owner.BoxID != boxID {
 			continue
 		}
 		found = append(found, &enginev1.NodeProcess{BoxId: owner.BoxID, SandboxId: owner.SandboxID, Process: processOf(log)})

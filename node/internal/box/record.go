@@ -37,6 +37,8 @@ type record struct {
 	container containerRecord
 	// frozen says that the container may stand still because a snapshot was being made of it.
 	frozen bool
+	// build says that it is a build box.
+	build bool
 	// owner is set in the folder of a container that belongs to another box; then nothing else is.
 	owner string
 }
@@ -58,6 +60,7 @@ type recordFile struct {
 	Process   *process         `json:"process,omitempty"`
 	Container *containerRecord `json:"container,omitempty"`
 	Frozen    bool             `json:"frozen,omitempty"`
+	Build     bool             `json:"build,omitempty"`
 	Owner     string           `json:"owner,omitempty"`
 }
 
@@ -71,7 +74,7 @@ func (r *record) encode() ([]byte, error) {
 	}
 	text, err := json.Marshal(recordFile{
 		Box: box, Env: r.env, Hostname: r.hostname, ImagePath: r.image.Path, ImageJSON: r.image.JSON,
-		Container: &r.container, Frozen: r.frozen,
+		Container: &r.container, Frozen: r.frozen, Build: r.build,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("box record: %w", err)
@@ -111,7 +114,7 @@ func readRecord(dir string) (*record, error) {
 	if f.Owner != "" {
 		return &record{owner: f.Owner}, nil
 	}
-	r := &record{box: &enginev1.Box{}, env: f.Env, hostname: f.Hostname, frozen: f.Frozen}
+	r := &record{box: &enginev1.Box{}, env: f.Env, hostname: f.Hostname, frozen: f.Frozen, build: f.Build}
 	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(f.Box, r.box); err != nil {
 		return nil, fmt.Errorf("box record: %w", err)
 	}

@@ -317,7 +317,7 @@ func (b *box) writeSnapshot(request *enginev1.CreateSnapshotRequest) (draft *sna
 	if err != nil {
 		return nil, nil, errors.Join(err, draft.Discard())
 	}
-	m.Snapshot.Labels = request.GetLabels()
+	m.Snapshot.Labels, m.Build = request.GetLabels(), b.record.build
 	return draft, m, nil
 }
 
@@ -378,12 +378,18 @@ const endNotice = 200 * time.Millisecond
 // Snapshots returns those that are not the pause of a box.
 func (n *Node) Snapshots() []*enginev1.Snapshot {
 	all := n.snapshots.List()
-	for i, s := range all {
-		if _, m, err := n.snapshots.Find(s.GetSnapshotId()); err == nil {
-			all[i] = n.judged(s, m)
+	shown := all[:0]
+	for _, s := range all {
+		_, m, err := n.snapshots.Find(s.GetSnapshotId())
+		if err == nil && m.Build {
+			continue
 		}
+		if err == nil {
+			s = n.judged(s, m)
+		}
+		shown = append(shown, s)
 	}
-	return all
+	return shown
 }
 
 // judged says of a snapshot whether it can be restored here.

@@ -11,7 +11,9 @@ func (n *Node) Usage(now time.Time) []*enginev1.BoxUsage {
 	n.mu.Lock()
 	boxes := make([]*box, 0, len(n.boxes))
 	for _, b := range n.boxes {
-		boxes = append(boxes, b)
+		if !b.hidden {
+			boxes = append(boxes, b)
+		}
 	}
 	n.mu.Unlock()
 	all := make([]*enginev1.BoxUsage, 0, len(boxes))

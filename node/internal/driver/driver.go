@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 
@@ -81,6 +82,10 @@ type Driver interface {
 	// CheckpointFiles writes what the sandbox changed in its file system into the folder image, which it makes, for Spec.FilesFrom. The
 	// rest as Checkpoint.
 	CheckpointFiles(ctx context.Context, id, dir, build, image string) error
+	// ExportChanges writes what a running sandbox changed in its file system, as a tar in overlayfs's form: names are relative, what was
+	// removed is a character device 0,0 or a hard link to one, and a folder that hides the image's has the attribute trusted.overlay.opaque.
+	// Mount points of the runtime are among it. The sandbox's file system may stand still as long as w takes. It ends with w's first error.
+	ExportChanges(ctx context.Context, id, dir, build string, w io.Writer) error
 	// Delete ends a sandbox and removes what the runtime keeps of it. Succeeds where there is none.
 	Delete(ctx context.Context, id, build string) error
 	// DiskUsed is how much of the host's disk a running sandbox's writable layer takes. It does not ask the sandbox.

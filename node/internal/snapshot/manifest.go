@@ -49,8 +49,10 @@ type Manifest struct {
 	Snapshot *enginev1.Snapshot `json:"-"`
 	// PausedBox is the box that this is the pause of, or empty.
 	PausedBox string `json:"paused_box,omitempty"`
-	Shape     Shape  `json:"shape"`
-	Hostname  string `json:"hostname"`
+	// Build says that it is of a build box: a cache, which no caller sees.
+	Build    bool   `json:"build,omitempty"`
+	Shape    Shape  `json:"shape"`
+	Hostname string `json:"hostname"`
 	// FrameKey is what the agent inside checks the engine by, as hex.
 	FrameKey string `json:"frame_key"`
 	// Epoch is above every one that the agent inside has served.

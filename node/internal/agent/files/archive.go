@@ -311,7 +311,10 @@ func (f *Files) unpack(ctx context.Context, t *thread, request *filev1.WriteFile
 	if err := room(root, path, request.ExpectedBytes); err != nil {
 		return nil, err
 	}
-	u := &unpacker{files: f, thread: t, ctx: ctx, root: root, path: path, folder: -1, buffer: pieces.Get().(*[]byte), lateModes: map[string]uint32{}}
+	u := &unpacker{
+		files: f, thread: t, ctx: ctx, root: root, path: path, folder: -1, buffer: pieces.Get().(*[]byte), lateModes: map[string]uint32{},
+		preserve: request.Preserve, lateTimes: map[string]time.Time{},
+	}
 	defer pieces.Put(u.buffer)
 	defer u.leave()
 	var data io.Reader = in
@@ -366,6 +369,17 @@ type unpacker struct {
 	folder     int
 	folderName string
 	lateModes  map[string]uint32
+	// preserve has entries get all that the archive says of them; lateTimes are of folders, which change while they are filled.
+	preserve  bool
+	lateTimes map[string]time.Time
+}
+
+// modeBits are those that an entry may have.
+func (u *unpacker) modeBits() int64 {
+	if u.preserve {
+		return permissionBits
+	}
+	return 0o1777
 }
 
 // explain says what is wrong with an archive, unless it is the transport or the disk that failed.
@@ -443,13 +457,16 @@ func (u *unpacker) entry(header *tar.Header, data io.Reader) error {
 	}
 	switch kind {
 	case tar.TypeDir:
-		err = u.makeFolder(folder, name, strings.Join(names, "/"), uint32(header.Mode)&0o1777)
+		err = u.makeFolder(folder, name, strings.Join(names, "/"), uint32(header.Mode&u.modeBits()), header)
 	case tar.TypeSymlink:
 		if header.Linkname == "" || len(header.Linkname) > maxPathBytes {
 			return u.refuse(header, "is a symlink with a target of %d bytes", len(header.Linkname))
 		}
 		if err = u.clear(folder, name); err == nil {
 			err = unix.Symlinkat(header.Linkname, folder, name)
+		}
+		if err == nil && u.preserve {
+			err = u.keepSymlink(folder, name, header)
 		}
 	case tar.TypeLink:
 		err = u.link(source, folder, name)
@@ -524,7 +541,10 @@ func walkTo(root int, names []string, make bool) (int, error) {
 	return fd, nil
 }
 
-func (u *unpacker) makeFolder(parent int, name, path string, mode uint32) error {
+func (u *unpacker) makeFolder(parent int, name, path string, mode uint32, header *tar.Header) error {
+	if u.preserve {
+		return u.keepFolder(parent, name, path, mode, header)
+	}
 	first := mode | 0o700
 	err := unix.Mkdirat(parent, name, first)
 	if errors.Is(err, unix.EEXIST) {
@@ -586,7 +606,7 @@ func (u *unpacker) file(header *tar.Header, data io.Reader, folder int, name str
 	made := name
 	// Fifty thousand files are nothing special: each takes as few system calls as can be. The mode is said here, it does not concern this
 	// descriptor.
-	mode := uint32(header.Mode) & 0o1777
+	mode := uint32(header.Mode & u.modeBits())
 	fd, err := open(folder, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW, mode)
 	if errors.Is(err, unix.EEXIST) {
 		var stat unix.Stat_t
@@ -645,10 +665,73 @@ func (u *unpacker) fill(fd int, header *tar.Header, data io.Reader) error {
 			return err
 		}
 	}
+	if u.preserve {
+		if err := u.keep(fd, header); err != nil {
+			return err
+		}
+	}
 	if header.ModTime.IsZero() {
 		return nil
 	}
 	return setTime(fd, unix.NsecToTimespec(header.ModTime.UnixNano()))
+}
+
+const (
+	attributeRecord = "SCHILY.xattr."
+	// All of one entry.
+	maxRecordBytes = 256 << 10
+)
+
+// keep gives an open file or folder the owner, the attributes and the whole mode that the archive says, in an order in which none undoes
+// another.
+func (u *unpacker) keep(fd int, header *tar.Header) error {
+	if err := unix.Fchown(fd, header.Uid, header.Gid); err != nil {
+		return err
+	}
+	size := 0
+	for key, value := range header.PAXRecords {
+		name, isAttribute := strings.CutPrefix(key, attributeRecord)
+		// Others are of the archive's own system: what hides behind them can't be known here.
+		if !isAttribute || !strings.HasPrefix(name, userAttributes) && name != "security.capability" {
+			continue
+		}
+		if size += len(name) + len(value); size > maxRecordBytes {
+			return unix.E2BIG
+		}
+		if err := unix.Fsetxattr(fd, name, []byte(value), 0); err != nil && !errors.Is(err, unix.ENOTSUP) {
+			return fmt.Errorf("attribute %s: %w", name, err)
+		}
+	}
+	return unix.Fchmod(fd, uint32(header.Mode&u.modeBits()))
+}
+
+func (u *unpacker) keepSymlink(folder int, name string, header *tar.Header) error {
+	if err := unix.Fchownat(folder, name, header.Uid, header.Gid, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return err
+	}
+	if header.ModTime.IsZero() {
+		return nil
+	}
+	at := unix.NsecToTimespec(header.ModTime.UnixNano())
+	return unix.UtimesNanoAt(folder, name, []unix.Timespec{at, at}, unix.AT_SYMLINK_NOFOLLOW)
+}
+
+func (u *unpacker) keepFolder(parent int, name, path string, mode uint32, header *tar.Header) error {
+	if err := unix.Mkdirat(parent, name, mode|0o700); err != nil && !errors.Is(err, unix.EEXIST) {
+		return err
+	}
+	fd, err := openFolderAt(parent, name)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	if err := u.keep(fd, header); err != nil {
+		return err
+	}
+	if !header.ModTime.IsZero() && len(u.lateTimes) < maxLateModes {
+		u.lateTimes[path] = header.ModTime
+	}
+	return nil
 }
 
 // For a larger entry it is looked first whether the disk has the room.
@@ -664,6 +747,17 @@ func (u *unpacker) finish() error {
 		err = unix.Fchmod(fd, mode)
 		_ = unix.Close(fd)
 		if err != nil && !errors.Is(err, unix.EBADF) && !errors.Is(err, unix.EPERM) {
+			return failure(pathIn(u.path, path), err)
+		}
+	}
+	for path, at := range u.lateTimes {
+		fd, err := walkTo(u.root, strings.Split(path, "/"), false)
+		if err != nil {
+			continue
+		}
+		err = setTime(fd, unix.NsecToTimespec(at.UnixNano()))
+		_ = unix.Close(fd)
+		if err != nil && !errors.Is(err, unix.EBADF) {
 			return failure(pathIn(u.path, path), err)
 		}
 	}

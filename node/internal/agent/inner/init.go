@@ -157,6 +157,8 @@ func (p *initProcess) serve(request *Request, fds []int) {
 		if request.ID != 0 {
 			p.answer(request.ID, nil)
 		}
+	case request.Mounts != nil:
+		p.answer(request.ID, p.mounts(request.Mounts))
 	case request.Ping:
 		p.answer(request.ID, nil)
 	}

@@ -42,6 +42,7 @@ type Request struct {
 	Look   int     `json:",omitempty"`
 	Limits *Limits `json:",omitempty"`
 	Guard  *Guard  `json:",omitempty"`
+	Mounts *Mounts `json:",omitempty"`
 	Ping   bool    `json:",omitempty"`
 }
 

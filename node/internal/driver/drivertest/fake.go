@@ -4,6 +4,7 @@
 package drivertest
 
 import (
+	"archive/tar"
 	"cmp"
 	"context"
 	"crypto/sha256"
@@ -11,6 +12,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
@@ -37,7 +40,8 @@ type Fake struct {
 	Delay string
 	// Builds are versions beside the current one that it can drive.
 	Builds []string
-	// Fail is asked before each operation ("prepare", "launch", "restore", "pause", "resume", "checkpoint", "checkpointFiles", "delete");
+	// Fail is asked before each operation ("prepare", "launch", "restore", "pause", "resume", "checkpoint", "checkpointFiles", "exportChanges",
+	// "delete");
 	// its error becomes the operation's. It may be nil.
 	Fail func(operation, id string) error
 }
@@ -214,6 +218,32 @@ func (f *Fake) Checkpoint(ctx context.Context, id, _, build, image string) error
 // CheckpointFiles writes the same; only the files are taken of it.
 func (f *Fake) CheckpointFiles(ctx context.Context, id, _, build, image string) error {
 	return f.checkpoint(ctx, "checkpointFiles", id, build, image, filesSnapshotFiles)
+}
+
+// ExportChanges writes the files below /tmp.
+func (f *Fake) ExportChanges(ctx context.Context, id, _, build string, w io.Writer) error {
+	if err := f.begin("exportChanges", id, build); err != nil {
+		return err
+	}
+	reply, err := f.ask(ctx, id, controlRequest{Operation: "save"})
+	if err != nil {
+		return err
+	}
+	var saved savedAgent
+	if err := json.Unmarshal(reply.State, &saved); err != nil {
+		return err
+	}
+	archive := tar.NewWriter(w)
+	for _, path := range slices.Sorted(maps.Keys(saved.Files)) {
+		header := &tar.Header{Typeflag: tar.TypeReg, Name: strings.TrimPrefix(path, "/"), Mode: 0o644, Size: int64(len(saved.Files[path]))}
+		if err := archive.WriteHeader(header); err != nil {
+			return err
+		}
+		if _, err := archive.Write(saved.Files[path]); err != nil {
+			return err
+		}
+	}
+	return archive.Close()
 }
 
 func (f *Fake) checkpoint(ctx context.Context, operation, id, build, image string, names []string) error {

@@ -1,6 +1,8 @@
 package drivertest
 
 import (
+	"archive/tar"
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -393,6 +395,38 @@ func snapshots(t *testing.T, subject func(t *testing.T) Subject) {
 			t.Fatal("a sandbox was started from half a files snapshot")
 		}
 	})
+	t.Run("ChangesAreExportedAndTheSandboxGoesOn", func(t *testing.T) {
+		s := subject(t)
+		b := s.start(t, firstID)
+		l := b.dial(t, 1).startCat()
+		l.writeFile("/tmp/kept", "content")
+		l.writeFile("/tmp/large", strings.Repeat("x", 1<<20))
+		// Nobody takes it.
+		gone := errors.New("gone")
+		if err := s.Driver.ExportChanges(t.Context(), firstID, b.spec.Dir, "", failingWriter{gone}); !errors.Is(err, gone) {
+			t.Fatalf("%v (expected: the writer's error)", err)
+		}
+		l.write("between\n")
+		l.expect("between\n")
+		var exported bytes.Buffer
+		b.check(t, s.Driver.ExportChanges(t.Context(), firstID, b.spec.Dir, "", &exported))
+		found := map[string]string{}
+		for archive := tar.NewReader(&exported); ; {
+			header, err := archive.Next()
+			if err == io.EOF {
+				break
+			}
+			b.check(t, err)
+			content, err := io.ReadAll(archive)
+			b.check(t, err)
+			found[strings.TrimPrefix(header.Name, "./")] = string(content)
+		}
+		if found["tmp/kept"] != "content" || len(found["tmp/large"]) != 1<<20 {
+			t.Fatalf("exported %d entries, /tmp/kept is %q and /tmp/large has %d bytes", len(found), found["tmp/kept"], len(found["tmp/large"]))
+		}
+		l.write("source\n")
+		l.expect("between\nsource\n")
+	})
 	t.Run("DeleteWorksAtEachStage", func(t *testing.T) {
 		s := subject(t)
 		image := filepath.Join(t.TempDir(), "image")
@@ -617,4 +651,32 @@ func FullDisk(t *testing.T, s Subject, small string) {
 		b.check(t, operation(t.Context(), firstID, b.spec.Dir, "", filepath.Join(t.TempDir(), "image")))
 		lives(name + " saved\n")
 	}
+}
+
+type failingWriter struct{ err error }
+
+func (w failingWriter) Write([]byte) (int, error) { return 0, w.err }
+
+// ChangesBy runs a shell script as root in a sandbox and returns the tar of what was changed then. prepare are changes of the sandbox's
+// Spec.
+func ChangesBy(t *testing.T, s Subject, script string, prepare ...func(*driver.Spec)) []byte {
+	t.Helper()
+	b := s.start(t, firstID, prepare...)
+	l := b.dial(t, 1).open(&agentv1.ExecuteRequest{Message: &agentv1.ExecuteRequest_StartProcess{StartProcess: &execv1.ProcessSpec{
+		ProcessId: "proc-bbbbbbbbbbbbbbbbbbbbbbbbbb", Argv: []string{"/bin/bash", "-euc", script}, User: "0", Cwd: "/",
+	}}})
+	for said := ""; ; {
+		event := &execv1.ExecutionEvent{}
+		b.check(t, l.stream.Receive(event))
+		said += string(event.GetOutput().GetData())
+		if finished := event.GetFinished(); finished != nil {
+			if finished.GetReason() != execv1.ExitReason_EXIT_REASON_EXITED || finished.GetExitCode() != 0 {
+				t.Fatalf("the script ended with %v: %s", finished, said)
+			}
+			break
+		}
+	}
+	var exported bytes.Buffer
+	b.check(t, s.Driver.ExportChanges(t.Context(), firstID, b.spec.Dir, "", &exported))
+	return exported.Bytes()
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -171,6 +172,36 @@ func (d *Driver) CheckpointFiles(ctx context.Context, id, _, build, image string
 	return checkFilesSnapshot(image)
 }
 
+// ExportChanges is no operation of the worker, whose protocol builds speak that are older than it.
+func (d *Driver) ExportChanges(ctx context.Context, id, _, build string, w io.Writer) error {
+	// The sentry writes to the pipe itself, and is told by its end when nobody reads any more.
+	ours, theirs, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer ours.Close()
+	copied := make(chan error, 1)
+	go func() {
+		_, err := io.CopyBuffer(struct{ io.Writer }{w}, ours, make([]byte, 256<<10))
+		if err != nil {
+			ours.Close()
+		}
+		copied <- err
+	}()
+	stop := context.AfterFunc(ctx, func() { ours.Close() })
+	defer stop()
+	err = d.run(ctx, call{name: "tar rootfs-upper", build: build, args: append(d.flags(""), "tar", "rootfs-upper", "--file", "/dev/fd/3", id), extra: theirs})
+	theirs.Close()
+	if failed := <-copied; failed != nil && ctx.Err() == nil {
+		// The reason why runsc failed too.
+		return failed
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return err
+}
+
 // filesSnapshot are the files of a files snapshot. Where they are missing, runsc starts with nothing and says nothing.
 var filesSnapshot = []string{"fscheckpoint.pb", "multitar.img", "pages.img", "pages_meta.img"}
 
@@ -239,6 +270,8 @@ type call struct {
 	dir   string
 	// env is added to the environment, which the sentry inherits.
 	env []string
+	// extra is its file 3; nil where it has none.
+	extra *os.File
 }
 
 // execute does an operation by executing runsc, for builds without a worker.
@@ -269,6 +302,9 @@ func (d *Driver) run(ctx context.Context, c call) error {
 	defer output.Close()
 	// create's standard error becomes the sandbox's, so its own messages go there as well.
 	files := []*os.File{nil, output, output}
+	if c.extra != nil {
+		files = append(files, c.extra)
+	}
 	if c.pipes != nil {
 		files = []*os.File{c.pipes.Stdin, c.pipes.Stdout, c.pipes.Stderr}
 	}
