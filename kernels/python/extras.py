@@ -15,7 +15,7 @@ _quote = core._quote
 KERNEL_FILES = frozenset((core.__file__, __file__, __file__.rpartition("/")[0] + "/kernel.py"))
 # Dropped from a result as a whole when longer, since half a picture or page is none; text/plain is cut at TEXT_LIMIT instead.
 RICH_LIMIT = 6 << 20
-RESULT_LIMIT = 12 << 20
+RESULT_LIMIT = (7 << 20) - (64 << 10)  # with metadata and names the 8 MiB that the agent takes
 MESSAGE_LIMIT = 64 << 10
 TRACEBACK_LIMIT = 256 << 10
 
@@ -30,8 +30,14 @@ UsageError.__module__ = "builtins"
 # --- JSON ---------------------------------------------------------------------------------------------------------------------
 
 
+class Raw(str):
+    """Text that is JSON already."""
+
+
 def to_json(value):
-    """JSON of what libraries put into bundles; raises TypeError or ValueError for what has none."""
+    """JSON of what libraries put into bundles; raises for what has none."""
+    if type(value) is Raw:
+        return value
     if type(value) is str:
         return _quote(value)
     if value is None or value is True or value is False:
@@ -54,14 +60,29 @@ _REPRS = (
     ("application/json", "_repr_json_"),
     ("application/javascript", "_repr_javascript_"),
 )
+# Libraries whose values have more, or better, forms than their own methods give, and the module beside this file that knows them.
+_LIBRARIES = {"matplotlib": "figures", "pandas": "libraries", "polars": "libraries", "plotly": "libraries", "PIL": "libraries", "sympy": "libraries"}
+# A kernel's line and the engine's messages are bounded, and a value is shown for people: nobody reads the hundredth form of it.
+MAX_TYPES = 64
+MAX_TYPE_NAME = 256
+_to_clear = False  # the next displayed value takes the place of what the cell has displayed so far
+
+
+def part(name):
+    """A module beside this file, which is loaded when it is needed first."""
+    return sys.modules.get("_atoll_kernel_" + name) or core.load("_atoll_kernel_" + name, core.FOLDER + "/" + name + ".py")
 
 
 def plain(value):
     try:
-        text = repr(value)
-        return text if isinstance(text, str) else str(text)
+        return exact(repr(value))
     except Exception as error:
         return "<%s object; its __repr__ raised %s: %s>" % (type(value).__name__, type(error).__name__, message_of(error))
+
+
+def exact(text):
+    """The text of an instance of a subclass of str, which may have any methods."""
+    return text if type(text) is str else str.__str__(text)
 
 
 def bundle_of(value):
@@ -69,80 +90,159 @@ def bundle_of(value):
     data, metadata = {}, {}
     kind = type(value)
     if not isinstance(value, type):
-        whole = getattr(kind, "_repr_mimebundle_", None)
-        if whole is not None:
-            try:
-                answer = whole(value, include=None, exclude=None)
-                if isinstance(answer, tuple):
-                    answer, metadata = answer[0], dict(answer[1] or {})
-                data.update(answer or {})
-            except Exception as error:
-                _note(kind, "_repr_mimebundle_", error)
-        for mime, name in _REPRS:
-            method = getattr(kind, name, None)
-            if method is None or mime in data:
-                continue
-            try:
-                answer = method(value)
-            except Exception as error:
-                if type(error).__name__ != "NotImplementedError":
-                    _note(kind, name, error)
-                continue
-            if isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[1], dict):
-                answer, extra = answer
-                metadata[mime] = extra
-            if answer is not None:
-                data[mime] = answer
+        forms = _forms_of_library(kind, value)
+        if forms is not None:
+            data, metadata = forms
+        else:
+            _add_bundle(kind, value, data, metadata)
+            for mime, name in _REPRS:
+                if mime not in data:
+                    _add_form(kind, value, mime, name, data, metadata)
     if "text/plain" not in data:
-        data["text/plain"] = plain(value)
+        data["text/plain"] = _pretty(kind, value) or plain(value)
     return data, metadata
 
 
-def _note(kind, name, error):
-    """A broken representation is worth a line, not the cell."""
+def _pretty(kind, value):
+    """What `_repr_pretty_` writes, where a class has one; it is IPython's way of a text for people."""
+    if isinstance(value, type) or _method(kind, "_repr_pretty_") is None:
+        return None
     try:
-        core.stderr.write("%s.%s raised %s: %s\n" % (kind.__name__, name, type(error).__name__, message_of(error)))
+        return part("standins").pretty(value)
+    except Exception as error:
+        _note("%s._repr_pretty_ raised %s: %s", kind, error)
+        return None
+
+
+def _libraries_of(kind):
+    for base in kind.__mro__:
+        module = base.__dict__.get("__module__")
+        library = module.partition(".")[0] if type(module) is str else ""
+        if library in _LIBRARIES and library in sys.modules:
+            yield library
+
+
+def _forms_of_library(kind, value):
+    for library in _libraries_of(kind):
+        try:
+            forms = part(_LIBRARIES[library]).forms_of(library, value)
+        except Exception as error:
+            _note("showing a %s raised %s: %s", kind, error)
+            return None
+        if forms is not None:
+            return forms
+    return None
+
+
+def _method(kind, name):
+    try:
+        return getattr(kind, name, None)
+    except Exception:  # a metaclass may answer as it likes
+        return None
+
+
+def _add_bundle(kind, value, data, metadata):
+    whole = _method(kind, "_repr_mimebundle_")
+    if whole is None:
+        return
+    try:
+        answer = whole(value, include=None, exclude=None)
+        if isinstance(answer, tuple):
+            answer, more = answer
+            metadata.update(more or {})
+        data.update(answer or {})
+    except Exception as error:
+        _note("%s._repr_mimebundle_ raised %s: %s", kind, error)
+
+
+def _add_form(kind, value, mime, name, data, metadata):
+    method = _method(kind, name)
+    if method is None:
+        return
+    try:
+        answer = method(value)
+    except Exception as error:
+        if type(error).__name__ != "NotImplementedError":
+            _note("%s." + name + " raised %s: %s", kind, error)
+        return
+    if isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[1], dict):
+        answer, metadata[mime] = answer
+    if answer is None:
+        return
+    binary = mime in ("image/png", "image/jpeg", "application/pdf")
+    if isinstance(answer, str) or mime == "application/json" or binary and isinstance(answer, (bytes, bytearray, memoryview)):
+        data[mime] = answer
+    else:
+        _say("%s.%s returned %s (expected: %s)" % (kind.__name__, name, type(answer).__name__, "bytes" if binary else "str"))
+
+
+def _note(what, kind, error):
+    """A broken representation is worth a line, not the cell."""
+    _say(what % (kind.__name__, type(error).__name__, message_of(error)))
+
+
+def _say(line):
+    try:
+        core.stderr.write(line + "\n")
     except (OSError, ValueError):
         pass
+
+
+def _encode_form(mime, value):
+    """JSON of one form of a value; None where it has none."""
+    json = mime == "application/json" or mime.endswith("+json")
+    if isinstance(value, (bytes, bytearray, memoryview)) and not json:
+        import binascii
+
+        return _quote(binascii.b2a_base64(value, newline=False).decode("ascii"))
+    if isinstance(value, str) and (not json or type(value) is not Raw):
+        return _quote(exact(value))
+    # Other types of one's own may hold any JSON; what is known as text stays text.
+    if json or isinstance(value, (dict, list)) and not mime.startswith(("text/", "image/")):
+        try:
+            return to_json(value)
+        except Exception as error:
+            if json:
+                _say("%s is left out: %s: %s" % (mime, type(error).__name__, message_of(error)))
+                return None
+    return _quote(plain(value))
 
 
 def encode_bundle(data, metadata):
     """Returns the JSON members of a result event, within the limits, and says what was left out."""
     members = []
-    left_out = 0
+    left_out = {}
     total = 0
-    for mime in sorted(data, key=lambda m: m != "text/plain"):
+    names = [mime for mime in data if isinstance(mime, str) and len(mime) <= MAX_TYPE_NAME][:MAX_TYPES]
+    for mime in sorted(map(exact, names), key=lambda m: m != "text/plain"):
         value = data[mime]
-        if isinstance(value, (bytes, bytearray, memoryview)):
-            import binascii
-
-            text = _quote(binascii.b2a_base64(value, newline=False).decode("ascii"))
-        elif isinstance(value, str) and not (mime == "application/json" or mime.endswith("+json")):
-            if mime == "text/plain" and len(value) > TEXT_LIMIT // 4:
+        if mime == "text/plain":
+            value = exact(value) if isinstance(value, str) else plain(value)
+            if len(value) > TEXT_LIMIT // 4:
                 value, cut = shorten(value)
-                left_out += cut
-            text = _quote(value)
-        elif mime == "application/json" or mime.endswith("+json"):
-            try:
-                text = to_json(value)
-            except (TypeError, ValueError, RecursionError):
-                continue
-        else:
-            text = _quote(plain(value))
+                if cut:
+                    left_out[mime] = cut
+        text = _encode_form(mime, value)
+        if text is None:
+            continue
         size = len(text) if text.isascii() else len(text.encode("utf-8", "atoll.json"))
         if mime != "text/plain" and size > RICH_LIMIT or total + size > RESULT_LIMIT:
-            left_out += size
+            left_out[mime] = size
             continue
         total += size
-        members.append(_quote(str(mime)) + ":" + text)
+        members.append(_quote(mime) + ":" + text)
     try:
         extra = to_json(metadata) if metadata else "{}"
-    except (TypeError, ValueError, RecursionError):
+    except Exception:
         extra = "{}"
     if len(extra) > TEXT_LIMIT // 4:
+        left_out["metadata"] = len(extra)
         extra = "{}"
     line = '"data":{%s},"metadata":%s' % (",".join(members), extra)
-    return line + ',"truncated":%d' % left_out if left_out else line
+    if left_out:
+        parts = ",".join("%s:%d" % (_quote(mime), size) for mime, size in left_out.items())
+        line += ',"truncated":%d,"left_out":{%s}' % (sum(left_out.values()), parts)
+    return line
 
 
 def shorten(text):
@@ -154,35 +254,126 @@ def shorten(text):
     return kept, len(raw) - len(kept.encode("utf-8"))
 
 
-def send_bundle(data, metadata, main):
+def send_bundle(data, metadata, main, display_id=None, update=False):
+    global _to_clear
     if state.child:
         builtins.print(data.get("text/plain", ""))
         return
     cell = context_cell.get() or state.cell
     if cell is None or cell is not state.cell:
         # Results belong to a running cell; from a thread of an ended one the text is all that can still be delivered.
-        core.emit(core.stdout, (str(data.get("text/plain", "")) + "\n").encode("utf-8", "atoll.output"))
+        text = data.get("text/plain", "")
+        core.emit(core.stdout, ((exact(text) if isinstance(text, str) else plain(text)) + "\n").encode("utf-8", "atoll.output"))
         return
-    send('{"event":"result","id":%s,"main":%s,%s}' % (_quote(cell.id), "true" if main else "false", encode_bundle(data, metadata)))
+    marks = ""
+    if display_id is not None:
+        marks += ',"display_id":%s' % _quote(exact(display_id))
+    if update:
+        marks += ',"update":true'
+    elif _to_clear is cell:
+        _to_clear = False
+        marks += ',"clear":true'
+    members = encode_bundle(data, metadata)
+    send('{"event":"result","id":%s,"main":%s%s,%s}' % (_quote(cell.id), "true" if main else "false", marks, members))
 
 
 def show_rich(value, main):
+    if _displays_itself(value):
+        return
     data, metadata = bundle_of(value)
+    if main and type(value) in (dict, list) and len(data["text/plain"]) <= TEXT_LIMIT:
+        json = core.plain_json(value)
+        if json is not None:
+            data["application/json"] = Raw(json)
     send_bundle(data, metadata, main)
 
 
-def display(*values, include=None, exclude=None, metadata=None, raw=False, **ignored):
-    """Shows values as results: HTML, images and so on where the object has such a representation, else its repr."""
+def _displays_itself(value):
+    """Whether the value has shown itself, as widgets do. Where that fails, its representations are shown."""
+    method = None if isinstance(value, type) else _method(type(value), "_ipython_display_")
+    if method is None or next(_libraries_of(type(value)), None) is not None:
+        return False
+    try:
+        method(value)
+        return True
+    except Exception as error:
+        if type(error).__name__ != "NotImplementedError":
+            _note("%s._ipython_display_ raised %s: %s", type(value), error)
+        return False
+
+
+def display(*values, include=None, exclude=None, metadata=None, transient=None, display_id=None, raw=False, clear=False, **ignored):
+    """Shows values as results: HTML, images and so on where the object has such a representation, else its repr.
+
+    include, exclude: MIME types to show, or not. raw: the values are dicts from MIME type to data. display_id: a name by which
+    update_display replaces what is shown, or True for a new one; a DisplayHandle is then returned. clear: as clear_output(wait=True).
+    """
+    if clear:
+        clear_output(True)
+    transient = transient or {}
+    if display_id is None:
+        display_id = transient.get("display_id")
+    handle = None
+    if display_id is not None and display_id is not False:
+        handle = DisplayHandle(None if display_id is True else display_id)
     for value in values:
-        if raw and isinstance(value, dict):
-            data, extra = dict(value), {}
-        else:
-            data, extra = bundle_of(value)
-        if include:
-            data = {mime: item for mime, item in data.items() if mime in include}
-        if exclude:
-            data = {mime: item for mime, item in data.items() if mime not in exclude}
-        send_bundle(data, {**extra, **(metadata or {})}, False)
+        if not raw and handle is None and _displays_itself(value):
+            continue
+        _display_one(value, include, exclude, metadata, raw, handle and handle.display_id, bool(ignored.get("update")))
+    return handle
+
+
+def _display_one(value, include, exclude, metadata, raw, display_id, update):
+    if raw and isinstance(value, dict):
+        data, extra = dict(value), {}
+    else:
+        data, extra = bundle_of(value)
+    if include:
+        data = {mime: item for mime, item in data.items() if mime in include}
+    if exclude:
+        data = {mime: item for mime, item in data.items() if mime not in exclude}
+    send_bundle(data, {**extra, **(metadata or {})}, False, display_id, update)
+
+
+def update_display(value, *, display_id, raw=False, include=None, exclude=None, metadata=None, **ignored):
+    """Replaces what was displayed under this display_id."""
+    _display_one(value, include, exclude, metadata, raw, DisplayHandle(display_id).display_id, True)
+
+
+class DisplayHandle:
+    """What display(..., display_id=...) returns: shows other values in the same place."""
+
+    def __init__(self, display_id=None):
+        self.display_id = os.urandom(16).hex() if display_id is None else str(display_id)[:MAX_TYPE_NAME]
+
+    def display(self, value, **options):
+        display(value, display_id=self.display_id, **options)
+
+    def update(self, value, **options):
+        update_display(value, display_id=self.display_id, **options)
+
+    def __repr__(self):
+        return "<DisplayHandle display_id=%s>" % self.display_id
+
+
+def clear_output(wait=False):
+    """Forgets what the cell has displayed so far. wait: only when something new is displayed. What was printed stays."""
+    global _to_clear
+    cell = context_cell.get() or state.cell
+    if state.child or cell is None or cell is not state.cell:
+        return
+    _to_clear = cell
+    if not wait:
+        send_bundle({}, {}, False)
+
+
+def after_failed_cell(error):
+    """Calls what comes after each cell for one that an exception has ended."""
+    for hook in state.after_cell:
+        try:
+            armed(hook, error)
+        except BaseException:
+            pass  # the first exception is the one to tell
 
 
 # --- errors -------------------------------------------------------------------------------------------------------------------
@@ -599,6 +790,9 @@ def _see_new_packages():
         if os.path.isdir(folder) and folder not in sys.path:
             site.addsitedir(folder)
     importlib.invalidate_caches()
+    for name in STAND_INS:  # the real one may have come
+        if is_stand_in(name):
+            del sys.modules[name]
 
 
 def magic_cd(text, frame):
@@ -698,11 +892,19 @@ def magic_timeit(text, frame, body=None):
 
 
 def magic_matplotlib(text, frame):
-    """Figures are shown without a window in any case; accepted because so many programs begin with it."""
+    """Figures are shown inline, as after `%matplotlib inline`, whatever is asked for: there are no windows."""
+    if text.strip().strip("-") in ("list", "l"):
+        builtins.print("Available matplotlib backends: ['inline']")
+        return
+    part("figures").show_inline(True)
 
 
 def magic_config(text, frame):
-    """Settings of IPython's own, mostly for the look of figures; as above."""
+    """Settings of IPython's: those for the look of figures are followed, all others are accepted and ignored."""
+    name, equals, value = text.partition("=")
+    owner, _, option = name.strip().partition(".")
+    if owner == "InlineBackend" and equals:
+        part("figures").configure(option, eval(value.strip(), frame.f_globals, frame.f_locals))
 
 
 def magic_load_ext(text, frame):
@@ -898,6 +1100,10 @@ CELL_MAGICS = {
     "HTML": _show_magic("text/html"),
     "markdown": _show_magic("text/markdown"),
     "latex": _show_magic("text/latex"),
+    "svg": _show_magic("image/svg+xml"),
+    "SVG": _show_magic("image/svg+xml"),
+    "javascript": _show_magic("application/javascript"),
+    "js": _show_magic("application/javascript"),
 }
 
 
@@ -945,11 +1151,25 @@ class Shell:
         raise AttributeError("get_ipython().%s needs IPython, which is not installed here (%%pip install ipython)" % name)
 
 
+def is_own_code(frame):
+    """Whether a frame is of the code that is run here, and not of a library."""
+    return frame.f_code.co_filename.startswith(CELL_PREFIX) or frame.f_globals.get("__name__") == "__main__"
+
+
 _shell = None
 
 
 def get_ipython():
-    """IPython's shell on this kernel's names where IPython is installed (imported at the first call), else a small stand-in."""
+    """IPython's shell on this kernel's names where IPython is installed (imported at the first call), else a small stand-in.
+
+    Libraries never get the stand-in, and IPython's shell only once the code itself has asked: they want to know whether this is IPython.
+    """
+    if is_own_code(sys._getframe(1)):
+        return shell_of_code()
+    return None if isinstance(_shell, Shell) else _shell
+
+
+def shell_of_code():
     global _shell
     if _shell is None:
         try:
@@ -967,7 +1187,9 @@ def get_ipython():
         for name in ("exit", "quit", "get_ipython", "open"):
             if name not in before:
                 state.namespace.pop(name, None)
-        _shell.display_pub.publish = lambda data, metadata=None, **ignored: send_bundle(dict(data), dict(metadata or {}), False)
+        _shell.display_pub.publish = publish_display_data
+        _shell.enable_gui = lambda gui=None: None
+        _shell.enable_matplotlib = lambda gui=None: (magic_matplotlib(gui or "", None), ("inline", "inline"))[1]
     return _shell
 
 
@@ -1250,8 +1472,29 @@ def name_file(tree, code):
         node.value, node.kind = path, None
 
 
+def publish_display_data(data, metadata=None, source=None, *, transient=None, update=False, **ignored):
+    """What IPython's own classes call to show a bundle."""
+    display_id = (transient or {}).get("display_id")
+    send_bundle(dict(data), dict(metadata or {}), False, None if display_id is None else DisplayHandle(display_id).display_id, update)
+
+
 def adapt_ipython_display(module):
-    module.display = display
+    for function in (display, update_display, clear_output, publish_display_data, DisplayHandle):
+        if hasattr(module, function.__name__):
+            setattr(module, function.__name__, function)
+
+
+def adapt_matplotlib(module):
+    part("figures").adapt(module)
+
+
+def adapt_inline_backend(module):
+    for function in (part("standins").set_matplotlib_formats, part("standins").set_matplotlib_close):
+        setattr(module, function.__name__, function)
+
+
+def adapt_plotly(module):
+    part("libraries").adapt_plotly(module)
 
 
 ADAPTED = {
@@ -1261,7 +1504,40 @@ ADAPTED = {
     "inspect": adapt_inspect,
     "concurrent.futures.thread": adapt_futures,
     "IPython.core.display_functions": adapt_ipython_display,
+    "IPython.core.display": adapt_ipython_display,  # where they were before IPython 7.23
+    "matplotlib": adapt_matplotlib,
+    "matplotlib.figure": adapt_matplotlib,
+    "matplotlib.pyplot": adapt_matplotlib,
+    "matplotlib_inline.backend_inline": adapt_inline_backend,
+    "plotly.io._renderers": adapt_plotly,
 }
+STAND_INS = frozenset(
+    ("IPython", "IPython.display", "IPython.core", "IPython.core.display", "IPython.core.display_functions", "matplotlib_inline", "matplotlib_inline.backend_inline")
+)
+
+
+class StandIns:
+    """Last on sys.meta_path: what of IPython people use to show things, where IPython is not installed."""
+
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name not in STAND_INS or name.partition(".")[0] in sys.modules and not is_stand_in(name.partition(".")[0]):
+            return None
+        from _frozen_importlib import ModuleSpec
+
+        return ModuleSpec(name, StandIns, is_package=name.count(".") < 1 or name == "IPython.core")
+
+    @staticmethod
+    def create_module(spec):
+        return None
+
+    @staticmethod
+    def exec_module(module):
+        part("standins").fill(module)
+
+
+def is_stand_in(name):
+    return getattr(getattr(sys.modules.get(name), "__spec__", None), "loader", None) is StandIns
 
 
 class ImportHook:
@@ -1406,6 +1682,7 @@ RESEEDED = {
 
 def install():
     sys.meta_path.insert(0, ImportHook)
+    sys.meta_path.append(StandIns)
     for name, adapt in ADAPTED.items():
         if name in sys.modules:
             adapt(sys.modules[name])

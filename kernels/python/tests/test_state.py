@@ -209,7 +209,7 @@ def test_matplotlib_backend_is_set_only_if_nobody_did(new_kernel):
 
 
 def test_collectors_run_after_the_code_of_each_cell(kernel):
-    kernel.run("import sys\nsys.modules['_atoll_kernel'].state.after_cell.append(lambda: display('figure'))")
+    kernel.run("import sys\nsys.modules['_atoll_kernel'].state.after_cell.append(lambda error: display('figure'))")
     assert [event["data"]["text/plain"] for event in kernel.run("1").results] == ["1", "'figure'"]
 
 
