@@ -27,8 +27,8 @@ PAIRS = list(itertools.combinations_with_replacement(OPERATIONS, 2))
 FAIL_POINTS = [f"{operation}.{step}" for operation, steps in {
     "pause": "recorded quiesced stopped written verified synced renamed saved freed", "resume": "recorded prepared restored connected saved cleaned",
     "restore": "recorded prepared restored connected saved", "snapshot": "recorded written verified synced renamed sealed", "delete": "begun ended freed removed"}.items() for step in steps.split()]
-# A kill takes seconds to come back from, so more rounds share one.
-ROUNDS_AT_ONCE, ROUNDS_OF_A_KILL = 4, 8
+# As many as keep two CPUs busy while some of them wait; a kill takes seconds to come back from, which they then share.
+ROUNDS_AT_ONCE = 8
 # What a call may be refused with when it meets another: it came too late, or it has to be asked again.
 LEGAL = {"sandbox_ended", "conflict", "sandbox_paused", "snapshot_not_found"}
 
@@ -227,7 +227,7 @@ class Batch:
         if pairs is None:
             with_kill = chooser.random() < 0.15
             choice = [pair for pair in PAIRS if (set(pair) & set(KILLS) != set()) == with_kill]
-            pairs = [chooser.choice(choice) for _ in range(ROUNDS_OF_A_KILL if with_kill else ROUNDS_AT_ONCE)]
+            pairs = [chooser.choice(choice) for _ in range(ROUNDS_AT_ONCE)]
         self.rounds = [Round(chooser.randrange(1 << 60), pair) for pair in pairs]
         kills = {name for pair in pairs for name in pair if name in KILLS}
         # Where one round's kill is another's too, each gets it once: after a time, or at a step of the engine.
@@ -311,7 +311,7 @@ def main():
     if options.all:
         options.rounds, options.seconds = 20000, 0
     begin = time.monotonic()
-    with installation(pool_depth=ROUNDS_OF_A_KILL) as atoll:
+    with installation(pool_depth=ROUNDS_AT_ONCE) as atoll:
         host = Host(atoll)
         rounds, wrong, covered, kills = 0, [], set(), 0
         first = options.first if options.first is not None else int(time.time() * 1000)

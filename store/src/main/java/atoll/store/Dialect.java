@@ -19,6 +19,11 @@ enum Dialect {
         String begin() {
             return "begin immediate";
         }
+
+        @Override
+        boolean isDiskFull(SQLException e) {
+            return (e.getErrorCode() & 0xff) == SQLITE_FULL;
+        }
     },
     POSTGRESQL {
         @Override
@@ -30,12 +35,22 @@ enum Dialect {
         String begin() {
             return "begin";
         }
+
+        @Override
+        boolean isDiskFull(SQLException e) {
+            return "53100".equals(e.getSQLState());
+        }
     };
+
+    private static final int SQLITE_FULL = 13;
 
     /** Before a transaction, when it differs from the last: whether its commit must survive when it returns. */
     abstract void prepare(Connection writer, boolean durable) throws SQLException;
 
     abstract String begin();
+
+    /** Whether that is why a write failed. */
+    abstract boolean isDiskFull(SQLException e);
 
     static void execute(Connection connection, String sql) throws SQLException {
         try (Statement statement = connection.createStatement()) {

@@ -48,6 +48,9 @@ import org.jspecify.annotations.Nullable;
 
 /** The store on SQLite or PostgreSQL, with the same SQL: one connection writes (see {@link Writer}), a few read. */
 public final class SqlStore implements Store {
+    /** Some thousand records, and what the engine writes of a few sandboxes besides. */
+    private static final long RESERVE_BYTES = 8 << 20;
+
     private static final int READERS = 4;
 
     private final Writer writer;
@@ -61,8 +64,8 @@ public final class SqlStore implements Store {
         Connection connect() throws SQLException;
     }
 
-    private SqlStore(Dialect dialect, Connecting connecting) throws SQLException {
-        writer = new Writer(dialect, new Sql(connecting.connect()));
+    private SqlStore(Dialect dialect, Reserve reserve, Connecting connecting) throws SQLException {
+        writer = new Writer(dialect, new Sql(connecting.connect()), reserve);
         executionsPending = new PendingRows<>(writer, ExecutionRows::save);
         processesPending = new PendingRows<>(writer, ProcessRows::save);
         for (int i = 0; i < READERS; i++) {
@@ -76,7 +79,8 @@ public final class SqlStore implements Store {
     /** The store in one file, which is made if it is not there. */
     public static SqlStore sqlite(Path file) {
         String url = "jdbc:sqlite:" + file.toAbsolutePath();
-        return open(Dialect.SQLITE, url, "", "", () -> {
+        Reserve reserve = Reserve.of(file.resolveSibling(file.getFileName() + ".reserve"), RESERVE_BYTES);
+        return open(Dialect.SQLITE, url, "", "", reserve, () -> {
             Connection connection = DriverManager.getConnection(url);
             Dialect.execute(connection, "pragma journal_mode = wal");
             Dialect.execute(connection, "pragma synchronous = normal");
@@ -88,10 +92,17 @@ public final class SqlStore implements Store {
 
     /** The store in a PostgreSQL database of its own. */
     public static SqlStore postgresql(String url, String user, String password) {
-        return open(Dialect.POSTGRESQL, url, user, password, () -> DriverManager.getConnection(url, user, password));
+        return open(
+                Dialect.POSTGRESQL,
+                url,
+                user,
+                password,
+                Reserve.NONE,
+                () -> DriverManager.getConnection(url, user, password));
     }
 
-    private static SqlStore open(Dialect dialect, String url, String user, String password, Connecting connecting) {
+    private static SqlStore open(
+            Dialect dialect, String url, String user, String password, Reserve reserve, Connecting connecting) {
         try {
             int applied = Flyway.configure()
                     .dataSource(url, user, password)
@@ -101,7 +112,7 @@ public final class SqlStore implements Store {
                     .migrationsExecuted;
             System.getLogger(SqlStore.class.getName())
                     .log(System.Logger.Level.DEBUG, "store: " + applied + " migrations applied");
-            return new SqlStore(dialect, connecting);
+            return new SqlStore(dialect, reserve, connecting);
         } catch (SQLException e) {
             throw AtollException.internal("the store could not be opened: " + url, e);
         }

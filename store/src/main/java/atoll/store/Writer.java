@@ -15,6 +15,7 @@ import java.util.concurrent.locks.ReentrantLock;
  * The only one that writes: a thread that takes everything that waits and commits it together. A write that someone waits for goes at
  * once, and its commit is done before the wait ends; one that nobody waits for stays {@code GATHER_NANOS}, so that thousands a second
  * become a few dozen commits, and the row of an execution that ended meanwhile is written once. When a batch fails its writes are made again one by one, and only the guilty one fails.
+ * When the disk is full, the reserve is given up for it.
  */
 final class Writer implements AutoCloseable {
     private static final System.Logger LOG = System.getLogger(Writer.class.getName());
@@ -33,8 +34,14 @@ final class Writer implements AutoCloseable {
         }
     }
 
+    private static final long REFILL_NANOS = TimeUnit.SECONDS.toNanos(10);
+
     private final Dialect dialect;
     private final Sql sql;
+    private final Reserve reserve;
+    /** When the reserve was looked after last; used by {@link #thread} only. */
+    private long lookedAfter;
+
     private final String begin;
     /** What the connection was last told; used by {@link #thread} only. */
     private boolean lastDurable;
@@ -53,7 +60,8 @@ final class Writer implements AutoCloseable {
     @GuardedBy("lock")
     private boolean closed;
 
-    Writer(Dialect dialect, Sql sql) {
+    Writer(Dialect dialect, Sql sql, Reserve reserve) {
+        this.reserve = reserve;
         this.dialect = dialect;
         this.begin = dialect.begin();
         this.sql = sql;
@@ -62,6 +70,8 @@ final class Writer implements AutoCloseable {
 
     void start() throws SQLException {
         dialect.prepare(sql.connection(), false);
+        reserve.fill();
+        lookedAfter = System.nanoTime();
         thread.start();
     }
 
@@ -140,6 +150,10 @@ final class Writer implements AutoCloseable {
                 return;
             }
             commit(batch);
+            if (System.nanoTime() - lookedAfter > REFILL_NANOS) {
+                reserve.fill();
+                lookedAfter = System.nanoTime();
+            }
             lock.lock();
             try {
                 working = false;
@@ -200,7 +214,10 @@ final class Writer implements AutoCloseable {
             sql.execute("commit");
         } catch (SQLException | RuntimeException e) {
             rollback();
-            if (batch.size() == 1) {
+            if (e instanceof SQLException failure && dialect.isDiskFull(failure) && reserve.giveUp()) {
+                lookedAfter = System.nanoTime();
+                commit(batch);
+            } else if (batch.size() == 1) {
                 boolean told = batch.getFirst().done().completeExceptionally(e);
                 assert told;
             } else {
