@@ -22,7 +22,7 @@ COPY --from=go /usr/local/go /usr/local/go
 ENV JAVA_HOME=/opt/java/openjdk GO=/usr/local/go/bin/go GOTOOLCHAIN=local
 
 COPY images images
-RUN set -e; for recipe in images/recipes/*/; do images/build.sh "$(basename "$recipe")"; done
+RUN images/build.sh typescript-bun && images/build.sh python && rm -rf /var/cache/atoll/debian
 
 COPY node/runsc node/runsc
 RUN node/runsc/build.sh

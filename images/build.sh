@@ -15,6 +15,7 @@ set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cache=${ATOLL_CACHE:-/var/cache/atoll}/images
+debian=${ATOLL_CACHE:-/var/cache/atoll}/debian
 # Every file gets this time (2026-01-01) and the file system this id: what an image holds decides its digest, nothing else.
 export SOURCE_DATE_EPOCH=1767225600
 filesystem_id=a7011a70-0000-4000-8000-000000000001
@@ -80,11 +81,32 @@ debian_sources() {
   done | LC_ALL=C sort -u
 }
 
+# Debian's part of an image is the same for most recipes: it is kept for a day, for those that are built one after the other. Not for longer,
+# since what is built then is to have Debian's latest corrections.
 install_debian() {
-  local suite packages sources proxy
+  local suite packages sources kept
   suite=$(recipe .suite)
-  packages=$(recipe '.packages | join(",")')
+  packages=$(recipe '.packages | sort | join(",")')
   sources=$(debian_sources "$suite")
+  find "$debian" -maxdepth 1 -name '*.tar*' -mmin +1440 -delete
+  kept=$debian/$(printf '%s\n' "$suite" "$packages" "$sources" "$(architecture)" "$(sha256sum <"$here/build.sh")" | sha256sum | cut -c1-32).tar
+  # One that just now is made elsewhere is worth waiting for.
+  exec 7>"$debian/.lock-$(basename "$kept" .tar)"
+  flock 7
+  if [[ -f $kept ]]; then
+    step "the same as another image's"
+    mkdir -p "$root"
+    tar -C "$root" --numeric-owner --xattrs --xattrs-include='*' -xpf "$kept"
+  else
+    bootstrap "$suite" "$packages" "$sources"
+    tar -C "$root" --numeric-owner --xattrs --xattrs-include='*' -cf "$kept.new" .
+    mv "$kept.new" "$kept"
+  fi
+  exec 7>&-
+}
+
+bootstrap() { # SUITE PACKAGES SOURCES
+  local suite=$1 packages=$2 sources=$3 proxy
   local options=(
     --mode=root --variant=minbase --format=directory --include="$packages"
     --aptopt='Apt::Install-Recommends "false"'
@@ -123,21 +145,28 @@ install_binaries() {
 }
 
 install_npm() {
-  local folder
+  local folder path package version command
   folder=$(jq -r '.npm.folder // empty' "$recipe_folder/recipe.json")
   [[ -n $folder ]] || return 0
   step "npm packages"
   mkdir -p "$work/npm"
   cp "$recipe_folder"/package.json "$recipe_folder"/package-lock.json "$work/npm/"
   (cd "$work/npm" && npm ci --silent --ignore-scripts --no-audit --no-fund --omit=dev) >&2
-  jq -r '.packages | to_entries[] | select(.key != "") | [(.key | sub("^.*node_modules/"; "")), .value.version] | @tsv' \
-    "$work/npm/package-lock.json" >>"$work/npm.tsv"
+  # The lock file also names packages of other processors, and what others bring along inside of them.
+  jq -r '.packages | to_entries[] | select(.key != "" and .value.inBundle != true) | [.key, (.key | sub("^.*node_modules/"; "")), .value.version] | @tsv' \
+    "$work/npm/package-lock.json" | while IFS=$'\t' read -r path package version; do
+    [[ ! -d $work/npm/$path ]] || printf '%s\t%s\n' "$package" "$version"
+  done >>"$work/npm.tsv"
   rm -f "$work/npm/node_modules/.package-lock.json"
   mkdir -p "$root$folder"
   cp -r "$work/npm/node_modules" "$root$folder/node_modules"
   chown -R 0:0 "$root$folder/node_modules"
   # `import` looks in node_modules of each folder up to the root, from wherever the code runs; NODE_PATH counts for `require` alone.
   ln -s "${folder#/}/node_modules" "$root/node_modules"
+  while read -r command; do
+    [[ -e $root$folder/node_modules/.bin/$command ]] || fail "the npm packages have no command $command"
+    ln -s "../lib/node_modules/.bin/$command" "$root/usr/local/bin/$command"
+  done < <(jq -r '.npm.commands[]?' "$recipe_folder/recipe.json")
 }
 
 install_pip() {
@@ -153,6 +182,10 @@ install_pip() {
     --platform "manylinux2014_$machine" --platform "manylinux_2_17_$machine" --platform "manylinux_2_28_$machine" --platform any \
     --target "$root$folder" -r "$recipe_folder/$(recipe .pip.requirements)" >&2
   sed -En 's/^([a-z0-9-]+)==([^ ]+).*/\1\t\2/p' "$recipe_folder/$(recipe .pip.requirements)" >"$work/pip.tsv"
+  if [[ $(jq -r '.pip.without_tests // false' "$recipe_folder/recipe.json") == true ]]; then
+    find "$root$folder" -type d -name tests -prune -exec rm -rf {} +
+    find "$root$folder" -path '*.dist-info/RECORD' -exec sed -i -E '/^([^,]*\/)?tests\//d' {} +
+  fi
   # direct_url.json and the like name the place a wheel came from.
   find "$root$folder" -name direct_url.json -delete
   # pip writes scripts for the Python that runs it, which is this machine's: they get the image's own, and a place on the PATH.
@@ -172,13 +205,71 @@ install_pip() {
     "/usr/lib/python$python" /usr/lib/python3/dist-packages "$folder" >&2 || fail "a Python module does not compile"
 }
 
-configure() {
-  step "user, configuration, clean-up"
+# Go's own distribution, out of the module proxy; its files' hash is compared with the recipe's.
+install_go() {
+  local folder version architecture module got file
+  folder=$(jq -r '.go.folder // empty' "$recipe_folder/recipe.json")
+  [[ -n $folder ]] || return 0
+  version=$(recipe .go.version)
+  architecture=$(architecture)
+  step "Go $version from the module proxy"
+  module=golang.org/toolchain@v0.0.1-go$version.linux-$architecture
+  (
+    cd "$work"
+    export GOPATH=$work/gopath GOMODCACHE=$work/gopath/pkg/mod GOCACHE=$work/gocache GOTOOLCHAIN=local GOWORK=off GOFLAGS=-modcacherw
+    "${GO:-go}" mod download -json "$module"
+  ) >"$work/go.json" || fail "Go $version: $(jq -r '.Error // "not downloaded"' "$work/go.json")"
+  got=$(jq -r .Sum "$work/go.json")
+  [[ $got == "$(recipe ".go.sums.$architecture")" ]] || fail "Go $version: hash $got (expected: $(recipe ".go.sums.$architecture"))"
+  mkdir -p "$(dirname "$root$folder")"
+  mv "$(jq -r .Dir "$work/go.json")" "$root$folder"
+  chown -R 0:0 "$root$folder"
+  # Modules have no executable files, but this one is none.
+  chmod -R a+rX,u+w,go-w "$root$folder"
+  chmod 0755 "$root$folder"/bin/* "$root$folder"/pkg/tool/*/*
+  # Neither needed to build programs nor to test them. The race detector needs a C compiler.
+  rm -rf "$root$folder"/{api,doc,misc,test,src/cmd,pkg/tool/*/dist,pkg/tool/*/distpack} "$work/gopath" "$work/gocache"
+  find "$root$folder/src" -type d -name testdata -prune -exec rm -rf {} +
+  find "$root$folder/src/runtime/race" -name "*.syso" -delete
+  for file in "$root$folder"/bin/*; do ln -s "$folder/bin/$(basename "$file")" "$root/usr/local/bin/$(basename "$file")"; done
+  printf '%s\n' "$version" >"$work/go.txt"
+}
+
+# What is paid once here and not in each sandbox: the recipe's prepare.sh, as the image's user, inside of it.
+prepare() {
+  local environment cache
+  [[ -f $recipe_folder/prepare.sh ]] || return 0
+  step "preparing"
+  cache=$(jq -r '.go.cache // empty' "$recipe_folder/recipe.json")
+  if [[ -n $cache ]]; then install -d -o "$uid" -g "$uid" "$root$cache"; fi
+  mapfile -t environment < <(jq -r '.env | to_entries[] | "\(.key)=\(.value)"' "$recipe_folder/recipe.json")
+  install -m 0755 "$recipe_folder/prepare.sh" "$root/tmp/prepare.sh"
+  chroot --userspec="$uid:$uid" --groups= "$root" /usr/bin/env -i PATH=/usr/local/bin:/usr/bin:/bin HOME="$home" USER="$user" LANG=C.UTF-8 \
+    SOURCE_DATE_EPOCH="$SOURCE_DATE_EPOCH" PYTHONDONTWRITEBYTECODE=1 PYTHONHASHSEED=0 "${environment[@]}" \
+    /bin/bash -euo pipefail /tmp/prepare.sh >&2 || fail "prepare.sh failed"
+  [[ -z $cache ]] || settle_go_cache "$root$cache"
+}
+
+# Go removes what in its cache has not been used for five days, and all of an image is older. It cannot remove what is root's in a folder with
+# the sticky bit. Each entry tells when it was made; two builds must not differ by that.
+settle_go_cache() {
+  rm -f "$1"/{trim,testexpire}.txt
+  find "$1" -type f -name '*-a' -exec sed -i -E "s/[0-9]+$/${SOURCE_DATE_EPOCH}000000000/" {} +
+  chown -R 0:0 "$1"
+  chmod -R a+rX,u+w,go-w "$1"
+  find "$1" -type d -exec chmod 1777 {} +
+}
+
+make_user() {
   chroot "$root" groupadd -g "$uid" "$user"
   chroot "$root" useradd -u "$uid" -g "$uid" -d "$home" -m -s /bin/bash "$user"
   printf '%s ALL=(ALL:ALL) NOPASSWD: ALL\n' "$user" >"$root/etc/sudoers.d/$user"
   chmod 0440 "$root/etc/sudoers.d/$user"
   chmod 0755 "$root$home"
+}
+
+configure() {
+  step "configuration, clean-up"
   printf '127.0.0.1\tlocalhost sandbox\n::1\tlocalhost ip6-localhost ip6-loopback\n' >"$root/etc/hosts"
   echo sandbox >"$root/etc/hostname"
   # No network yet: look-ups fail at once instead of waiting for a server that is not there.
@@ -198,21 +289,22 @@ configure() {
 }
 
 describe() {
-  touch "$work/npm.tsv" "$work/pip.tsv"
+  touch "$work/npm.tsv" "$work/pip.tsv" "$work/go.txt"
   chroot "$root" dpkg-query -W -f '${Package}\t${Version}\n' >"$work/debian.tsv"
   jq -n --slurpfile recipe "$recipe_folder/recipe.json" \
     --arg digest "$1" --arg hash "$hash" --arg architecture "$(architecture)" \
     --argjson size "$(stat -c %s "$work/image.erofs")" --arg user "$user" --argjson uid "$uid" --arg home "$home" --argjson now "$(date +%s)" \
-    --rawfile debian "$work/debian.tsv" --rawfile npm "$work/npm.tsv" --rawfile pip "$work/pip.tsv" '
+    --rawfile debian "$work/debian.tsv" --rawfile npm "$work/npm.tsv" --rawfile pip "$work/pip.tsv" --rawfile go "$work/go.txt" '
     def versions: split("\n") | map(select(. != "") | split("\t") | {key: .[0], value: .[1]}) | from_entries;
     $recipe[0] as $r | {
       name: $r.name, description: $r.description, digest: $digest, size_bytes: $size, recipe_hash: $hash,
       suite: $r.suite, architecture: $architecture,
-      languages: (($r.kernels | keys_unsorted) + ["bash"]), default_language: $r.default_language, kernels: $r.kernels,
+      languages: (($r.kernels | keys_unsorted) - ["bash"] + ["bash"]), default_language: $r.default_language, kernels: $r.kernels,
       env: ({PATH: "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", HOME: $home, USER: $user, LOGNAME: $user,
              SHELL: "/bin/bash", LANG: "C.UTF-8"} + $r.env),
       user: $user, uid: $uid, gid: $uid, home: $home, workdir: $home,
-      packages: {debian: ($debian | versions), npm: ($npm | versions), pip: ($pip | versions)},
+      packages: ({debian: ($debian | versions), npm: ($npm | versions), pip: ($pip | versions)}
+        + if $go == "" then {} else {go: {go: ($go | rtrimstr("\n"))}} end),
       built_at: ($now | todate), built_at_unix_ms: ($now * 1000)
     }'
 }
@@ -227,6 +319,9 @@ build() {
   install_binaries
   install_npm
   install_pip
+  install_go
+  make_user
+  prepare
   configure
   step "writing the EROFS image"
   # Without inline data, or gVisor cannot map executables from it.
@@ -262,11 +357,12 @@ if [[ -f $image.json && -f $image.erofs ]]; then echo "$image.erofs"; exit 0; fi
 needed=(mmdebstrap mkfs.erofs unshare setpriv flock openssl)
 if [[ -n $(fitting_binaries) || $(jq 'has("npm")' "$recipe_folder/recipe.json") == true ]]; then needed+=(npm); fi
 if [[ $(jq 'has("pip")' "$recipe_folder/recipe.json") == true ]]; then needed+=(python3); fi
+if [[ $(jq 'has("go")' "$recipe_folder/recipe.json") == true ]]; then needed+=("${GO:-go}"); fi
 for tool in "${needed[@]}"; do
   command -v "$tool" >/dev/null || fail "$tool is missing (remedy: ./atoll up installs it)"
 done
 
-mkdir -p "$cache"
+mkdir -p "$cache" "$debian"
 exec 9>"$cache/.lock-$name"
 flock 9
 if [[ -f $image.json && -f $image.erofs ]]; then echo "$image.erofs"; exit 0; fi

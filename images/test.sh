@@ -2,9 +2,10 @@
 # Tests the images: what is in them, seen from inside a sandbox; that a build can be
 # repeated bit by bit; that a killed build leaves nothing that looks like an image.
 #
-#   test.sh           contents of all images, repeat and kill with the Python recipe
-#   test.sh --all     repeat with every recipe
-#   test.sh --quick   contents only
+#   test.sh              contents of all images, repeat and kill with the Python recipe
+#   test.sh --all        repeat with the recipes too that prepare something
+#   test.sh --quick      contents only
+#   test.sh --only NAME  contents of one
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -60,25 +61,49 @@ inside() {
     --allow-suid --overlay2="root:dir=$folder/overlay" run --bundle="$bundle" "$id" </dev/null 2>&1 || true
 }
 
+# What every image promises, asked in one sandbox: a line "name<TAB>answer" each.
+questions='
+say() { printf "%s\t%s\n" "$1" "$2"; }
+say "runs as user in /home/user" "$(id -u) $(id -un) $PWD $HOME"
+say "user can write its home" "$(echo ok >f && cat f)"
+say "sudo needs no password" "$(sudo -n id -u)"
+say "sudo and su are the only SUID programs" "$(sudo -n find / -xdev -type f -perm /6000 2>/dev/null | sort | tr "\n" " ")"
+say "locale is C.UTF-8" "$(locale 2>/dev/null | grep ^LANG=) $(locale charmap)"
+say "localhost resolves without a network" "$(getent hosts localhost >/dev/null && echo yes)"
+SECONDS=0; getent hosts example.invalid
+say "an unknown name fails at once" "$( ((SECONDS <= 5)) && echo fast || echo "took $SECONDS s")"
+say "has the tools that shell code uses" "$(for t in curl tar gzip unzip zip ps grep sed awk find less file xargs; do command -v $t >/dev/null || echo "$t missing"; done)"
+say "has the place where the agent is mounted" "$(test -d /.atoll && echo yes)"
+say "no caches and lists in it" "$(find /var/lib/apt/lists /var/cache/apt /usr/share/man /root/.npm /root/.cache /tmp -type f 2>/dev/null | wc -l)"
+say "nothing left of the build" "$(find / -xdev \( -name prepare.sh -o -name "*.work-*" \) -not -path "/proc/*" 2>/dev/null | tr "\n" " ")"
+say "bash version as dpkg says" "$(dpkg-query -W -f "\${Version}" bash)"
+say "interpreters" "$(for i in $1; do test -x "$i" || echo "$i missing"; done)"
+'
+
 contents_of_every_image() {
-  local image=$1 name=$2
-  check "$name: runs as user in /home/user" "1000 user /home/user /home/user" "$(inside "$image" bash -c 'echo "$(id -u) $(id -un) $PWD $HOME"')"
-  check "$name: user can write its home" "ok" "$(inside "$image" bash -c 'echo ok >f && cat f')"
-  check "$name: sudo needs no password" "0" "$(inside "$image" sudo -n id -u)"
-  check "$name: sudo and su are the only SUID programs" $'/usr/bin/su\n/usr/bin/sudo' \
-    "$(inside "$image" sudo -n bash -c 'find / -xdev -type f -perm /6000 2>/dev/null | sort')"
-  check "$name: locale is C.UTF-8" "LANG=C.UTF-8 UTF-8" "$(inside "$image" bash -c 'echo "$(locale 2>/dev/null | grep ^LANG=) $(locale charmap)"')"
-  check "$name: localhost resolves without a network" "yes" "$(inside "$image" bash -c 'getent hosts localhost >/dev/null && echo yes')"
-  check "$name: an unknown name fails at once" "fast" \
-    "$(inside "$image" bash -c 'SECONDS=0; getent hosts example.invalid; [ $SECONDS -le 2 ] && echo fast || echo "took $SECONDS s"')"
-  check "$name: has the tools that shell code uses" "" \
-    "$(inside "$image" bash -c 'for t in curl tar gzip unzip zip ps grep sed awk find less file xargs; do command -v $t >/dev/null || echo "$t missing"; done')"
-  check "$name: has the place where the agent is mounted" "yes" "$(inside "$image" bash -c 'test -d /.atoll && echo yes')"
-  check "$name: no caches and lists in it" "0" "$(inside "$image" bash -c 'find /var/lib/apt/lists /var/cache/apt /usr/share/man -type f 2>/dev/null | wc -l')"
-  check "$name: metadata has the file's digest" "$(sha256sum <"$image" | cut -d' ' -f1)" "$(jq -r .digest "${image%.erofs}.json")"
-  check "$name: metadata has the file's size" "$(stat -c %s "$image")" "$(jq -r .size_bytes "${image%.erofs}.json")"
-  check "$name: metadata names bash's version as dpkg does" "$(jq -r .packages.debian.bash "${image%.erofs}.json")" \
-    "$(inside "$image" dpkg-query -W -f '${Version}' bash)"
+  local image=$1 name=$2 metadata=${1%.erofs}.json answers
+  # The agent's image, with the kernels, is not mounted here.
+  answers=$(inside "$image" bash -c "$questions" bash "$(jq -r '[.kernels[].argv[0] | select(startswith("/.atoll/") | not)] | unique | join(" ")' "$metadata")")
+  answer() { awk -F '\t' -v name="$1" '$1 == name { print $2 }' <<<"$answers"; }
+  expect() { check "$name: $1" "$2" "$(answer "$1")"; }
+  expect "runs as user in /home/user" "1000 user /home/user /home/user"
+  expect "user can write its home" "ok"
+  expect "sudo needs no password" "0"
+  expect "sudo and su are the only SUID programs" "/usr/bin/su /usr/bin/sudo "
+  expect "locale is C.UTF-8" "LANG=C.UTF-8 UTF-8"
+  expect "localhost resolves without a network" "yes"
+  expect "an unknown name fails at once" "fast"
+  expect "has the tools that shell code uses" ""
+  expect "has the place where the agent is mounted" "yes"
+  expect "no caches and lists in it" "0"
+  expect "nothing left of the build" ""
+  expect "interpreters" ""
+  check "$name: every question was answered" "13" "$(grep -c $'\t' <<<"$answers")"
+  check "$name: metadata has the file's digest" "$(sha256sum <"$image" | cut -d' ' -f1)" "$(jq -r .digest "$metadata")"
+  check "$name: metadata has the file's size" "$(stat -c %s "$image")" "$(jq -r .size_bytes "$metadata")"
+  check "$name: metadata names bash's version as dpkg does" "$(jq -r .packages.debian.bash "$metadata")" "$(answer "bash version as dpkg says")"
+  check "$name: its default language is one of its languages" "true" "$(jq '.default_language as $d | .languages | index($d) != null' "$metadata")"
+  check "$name: it is not larger than 800 MB" "yes" "$( (($(stat -c %s "$image") < 800000000)) && echo yes)"
 }
 
 contents_of_python() {
@@ -109,6 +134,131 @@ console.log(n, cheerio.load("<p>a</p>")("p").text(), chunk([1, 2, 3], 2).length,
   check "typescript-bun: packages import from the home folder" "4 a 2 2026-01-02" "$(inside "$image" bash -c 'echo "$1" >t.ts && bun run t.ts' bash "$code")"
   check "typescript-bun: packages import from elsewhere" "4 a 2 2026-01-02" "$(inside "$image" bash -c 'cd /tmp && echo "$1" >t.ts && bun run t.ts' bash "$code")"
   check "typescript-bun: packages can be required" "function" "$(inside "$image" bun -e 'console.log(typeof require("zod").z.string)')"
+}
+
+# The packages of package.json and their pinned versions, as the image has them: required from the home folder, imported from another.
+npm_packages_of() { # NAME IMAGE RUN...
+  local name=$1 image=$2 names
+  shift 2
+  names=$(jq -c '[.dependencies | keys[] | select(. != "npm" and . != "tsx")]' "$here/recipes/$name/package.json")
+  check "$name: every package can be required from the home folder" "$names" \
+    "$(inside "$image" "$@" "console.log(JSON.stringify($names.filter((name) => ['object', 'function'].includes(typeof require(name)))))")"
+  check "$name: every package can be imported from another folder" "$names" \
+    "$(inside "$image" bash -c 'cd /tmp && echo "$1" >t.mjs && exec "$0" t.mjs' "$1" "
+       const got = []; for (const name of $names) if (Object.keys(await import(name)).length > 0) got.push(name); console.log(JSON.stringify(got));")"
+  check "$name: the packages have their pinned versions" "$(jq -c '.dependencies' "$here/recipes/$name/package.json")" \
+    "$(inside "$image" "$@" "console.log(JSON.stringify(Object.fromEntries($(jq -c '.dependencies | keys' "$here/recipes/$name/package.json").map((name) =>
+       [name, JSON.parse(require('fs').readFileSync('/usr/local/lib/node_modules/' + name + '/package.json')).version]))))")"
+}
+
+contents_of_nodejs() {
+  local image=$1
+  check "nodejs: node has the pinned version" "v20.20.2" "$(inside "$image" node --version)"
+  npm_packages_of nodejs "$image" node -e
+  check "nodejs: the packages work" "4 a b 2026" "$(inside "$image" node -e '
+    console.log(require("lodash").sum([1, 3]), require("cheerio").load("<p>a</p>")("p").text(), require("uuid").validate(require("uuid").v4()) ? "b" : "c", require("moment")("2026-01-02").year())')"
+  check "nodejs: npm and npx run" "10.9.9 10.9.9" "$(inside "$image" bash -c 'echo $(npm --version) $(npx --version)')"
+}
+
+contents_of_typescript_node() {
+  local image=$1 code='
+import { z } from "zod"; import * as cheerio from "cheerio"; import axios from "axios"; import { format } from "date-fns";
+enum Colour { Red = "red" }
+const n: number = z.number().parse(4);
+console.log(n, cheerio.load("<p>a</p>")("p").text(), typeof axios.get, format(new Date(2026, 0, 2), "yyyy-MM-dd"), Colour.Red);'
+  check "typescript-node: node has the pinned version" "v20.20.2" "$(inside "$image" node --version)"
+  npm_packages_of typescript-node "$image" node -e
+  check "typescript-node: tsx runs a program, from any folder" "4 a function 2026-01-02 red" "$(inside "$image" bash -c 'cd /tmp && echo "$1" >t.mts && tsx t.mts' bash "$code")"
+}
+
+contents_of_deno() {
+  local image=$1
+  check "deno: deno has the pinned version" "deno 2.9.6" "$(inside "$image" bash -c 'deno --version | cut -d" " -f1-2 | head -n 1')"
+  check "deno: a program runs" "42 string" "$(inside "$image" bash -c 'echo "const n: number = 6 * 7; console.log(n, typeof Deno.version.typescript)" >/tmp/t.ts && deno run --quiet /tmp/t.ts')"
+}
+
+contents_of_base() {
+  local image=$1
+  check "base: has what it is for" "" \
+    "$(inside "$image" bash -c 'for t in bash git sudo curl wget python3 pip3 node npm npx jq make patch nano openssl bzip2; do command -v $t >/dev/null || echo "$t missing"; done')"
+  check "base: the versions that its description names" "v20.20.2 3.11" "$(inside "$image" bash -c 'echo $(node --version) $(python3 -c "import sys; print(*sys.version_info[:2], sep=\".\")")')"
+  check "base: git commits" "1" "$(inside "$image" bash -c 'git init -q r && cd r && git -c user.name=a -c user.email=a@example.org commit -q --allow-empty -m a && git rev-list --count HEAD')"
+}
+
+contents_of_go() {
+  local image=$1
+  check "go: go has the pinned version" "go1.22.12" "$(inside "$image" bash -c 'go version | cut -d" " -f3')"
+  # -x tells each compilation; of a program that uses much of the standard library there is one.
+  check "go: a first program compiles nothing but itself" "1 hi [1,2]" "$(inside "$image" bash -c '
+    mkdir p && cd p && cat >main.go <<GO
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"text/template"
+)
+
+func main() {
+	_ = http.StatusOK
+	template.Must(template.New("t").Parse("hi ")).Execute(os.Stdout, nil)
+	text, _ := json.Marshal([]int{1, 2})
+	fmt.Println(string(text))
+}
+GO
+    go build -x -o p main.go 2>log; echo "$(grep -c "/compile .* -p " log) $(./p)"')"
+  check "go: the compiled library is still there for the next program" "1" "$(inside "$image" bash -c '
+    mkdir p && cd p && printf "package main\nimport \"fmt\"\nfunc main() { fmt.Println(1) }\n" >main.go && go run main.go >/dev/null
+    printf "package main\nimport \"fmt\"\nfunc main() { fmt.Println(2) }\n" >main.go && go build -x -o p main.go 2>&1 | grep -c "/compile .* -p "')"
+  check "go: its formatter and its checks run" "ok" "$(inside "$image" bash -c 'mkdir p && cd p && printf "package main\n\nfunc main() {}\n" >main.go && [[ -z $(gofmt -l .) ]] && go vet main.go && echo ok')"
+}
+
+contents_of_data_science() {
+  local image=$1
+  check "data-science: every package imports" "$(sed -n '/^#/d; s/==.*//p' "$here/recipes/data-science/requirements.txt" | tr '\n' ' ')" "$(inside "$image" python3 -c '
+import importlib, importlib.metadata, re, sys, warnings
+warnings.simplefilter("ignore")
+for name in sys.argv[1].split():
+    files = importlib.metadata.files(name)
+    tops = {file.parts[0] for file in files if len(file.parts) > 1 and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", file.parts[0]) and file.parts[1] == "__init__.py"}
+    tops |= {file.parts[0][:-3] for file in files if len(file.parts) == 1 and file.suffix == ".py"}
+    for top in sorted(tops):
+        importlib.import_module(top)
+    if tops:
+        print(name, end=" ")' "$(sed -n '/^#/d; s/==.*//p' "$here/recipes/data-science/requirements.txt" | tr '\n' ' ')")"
+  check "data-science: the packages work together" "ok" "$(inside "$image" python3 -c '
+import io, warnings
+warnings.simplefilter("ignore")
+import numpy as np, pandas as pd, scipy.stats, sympy, openpyxl, PIL.Image, plotly.express as px, seaborn as sns, statsmodels.api as sm
+from sklearn.linear_model import LinearRegression
+import matplotlib
+matplotlib.use("agg")
+import matplotlib.pyplot as plt
+frame = pd.DataFrame({"x": np.arange(20.0), "y": 3 * np.arange(20.0) + 1})
+model = LinearRegression().fit(frame[["x"]], frame["y"])
+assert abs(model.coef_[0] - 3) < 1e-9 and abs(sm.OLS(frame["y"], sm.add_constant(frame["x"])).fit().params["x"] - 3) < 1e-9
+assert scipy.stats.linregress(frame["x"], frame["y"]).rvalue > 0.999 and sympy.integrate(sympy.Symbol("t"), (sympy.Symbol("t"), 0, 2)) == 2
+frame.to_excel("f.xlsx", index=False)
+assert pd.read_excel("f.xlsx").shape == (20, 2) and openpyxl.load_workbook("f.xlsx").active["B2"].value == 1
+image = io.BytesIO()
+sns.scatterplot(frame, x="x", y="y").figure.savefig(image)
+assert PIL.Image.open(image).size[0] > 100 and len(px.scatter(frame, x="x", y="y").to_json()) > 100
+print("ok")')"
+  check "data-science: fonts were looked for when it was built" "[]" "$(inside "$image" python3 -c '
+import logging, io
+said = []
+class Keep(logging.Handler):
+    def emit(self, record): said.append(record.getMessage())
+logging.getLogger("matplotlib").addHandler(Keep()); logging.getLogger("matplotlib.font_manager").setLevel(logging.INFO)
+import matplotlib; matplotlib.use("agg")
+import matplotlib.pyplot as plt
+plt.plot([1, 2]); plt.savefig(io.BytesIO())
+print([m for m in said if "font" in m.lower() and ("cache" in m.lower() or "generated" in m.lower())])')"
+  check "data-science: no module is compiled again at import" "[]" "$(inside "$image" sudo -n python3 -c '
+import pathlib, pandas, matplotlib.pyplot
+print([str(p) for p in pathlib.Path("/usr").rglob("*.pyc") if p.stat().st_mtime > 1767225600])')"
 }
 
 repeated_build_gives_the_same_bits() {
@@ -164,19 +314,22 @@ agent_image_holds_agent_and_kernels() {
   umount "$folder/mount"
 }
 
+only=
+if [[ ${1:-} == --only ]]; then only=${2:?--only needs the name of a recipe}; fi
 for recipe in "$here"/recipes/*/; do
   name=$(basename "$recipe")
+  [[ -z $only || $name == "$only" ]] || continue
   image=$("$here/build.sh" "$name")
   contents_of_every_image "$image" "$name"
   "contents_of_${name//-/_}" "$image"
   check "$name: the sandboxes left nothing in the overlay's folder" "" "$(ls -A "$folder/overlay")"
 done
-agent_image_holds_agent_and_kernels
-if [[ ${1:-} != --quick ]]; then
+if [[ -z $only ]]; then agent_image_holds_agent_and_kernels; fi
+if [[ ${1:-} != --quick && -z $only ]]; then
   killed_build_leaves_no_half_image
   repeated_build_gives_the_same_bits python
 fi
-if [[ ${1:-} == --all ]]; then repeated_build_gives_the_same_bits typescript-bun; fi
+if [[ ${1:-} == --all ]]; then for name in typescript-bun go data-science; do repeated_build_gives_the_same_bits "$name"; done; fi
 
 echo "images: $passed passed, $failed failed"
 [[ $failed -eq 0 ]]

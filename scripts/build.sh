@@ -107,20 +107,24 @@ prune_cache() {
   find "$cache/node" "$cache/server" -mindepth 1 -maxdepth 1 -mtime +14 -exec rm -rf {} +
   find "$cache/agent" -maxdepth 1 -type f -mtime +14 -delete
   find "$cache/log" -type f -mtime +14 -delete
+  # Debian's part of an image, which build.sh keeps for a day.
+  if [[ -d $cache/debian ]]; then find "$cache/debian" -type f -mtime +1 -delete; fi
   local recipe file
   for recipe in "$root"/images/recipes/*/; do
     recipe=$(basename "$recipe")
-    touch "$("$root/images/build.sh" --where "$recipe")"
-    for file in "$cache/images/$recipe"-*.erofs; do
-      if [[ -n $(find "$file" -mtime +14) ]]; then rm -f "${file%.erofs}.json" "$file"; fi
+    touch -c "$("$root/images/build.sh" --where "$recipe")"
+    for file in "$cache/images/$recipe"-????????????????????????????????.erofs; do
+      if [[ -n $(find "$file" -mtime +14 2>/dev/null) ]]; then rm -f "${file%.erofs}.json" "$file"; fi
     done
   done
 }
 
+# What there is to begin with; the engine builds the others when they are first asked for.
+first_images=(typescript-bun python)
+
 missing_images() {
   local recipe image
-  for recipe in "$root"/images/recipes/*/; do
-    recipe=$(basename "$recipe")
+  for recipe in "${first_images[@]}"; do
     image=$("$root/images/build.sh" --where "$recipe")
     [[ -f ${image%.erofs}.json ]] || echo "$recipe"
   done

@@ -173,8 +173,8 @@ make_bases() {
     # All that the launcher would install, and what it has built. Maven and npm, by far the largest, are not needed for what is
     # left to do there: a build that calls them all the same fails.
     packages=$({ printf '%s\n' "${debian_packages[@]##*:}" python3-pip python3-venv ca-certificates libc6-dev; } | grep -vxE 'maven|npm' | LC_ALL=C sort -u | paste -sd,)
-    for recipe in "$root"/images/recipes/*/; do
-      image=$("$root/images/build.sh" --where "$(basename "$recipe")")
+    for recipe in "${first_images[@]}"; do
+      image=$("$root/images/build.sh" --where "$recipe")
       seeds+=("$image" "${image%.erofs}.json")
     done
     tar=$(debian_tar "$packages")
