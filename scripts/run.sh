@@ -64,7 +64,7 @@ start_engine() {
   fi
   open_log engine
   setsid "$node/atoll-engine" --data "$data" --run "$run" --instance "$instance" --runsc "$runsc" \
-    --agent-image "$agent_image" --images "$cache/images" </dev/null >>"$data/log/engine.log" 2>&1 8>&- 9>&- &
+    --agent-image "$agent_image" --images "$cache/images" --recipes "$root/images" --cache "$cache" </dev/null >>"$data/log/engine.log" 2>&1 8>&- 9>&- &
   remember_pid engine $!
   echo "$build" >"$data/launcher/engine.build"
   await engine "$ready_limit" test -S "$run/engine.sock"

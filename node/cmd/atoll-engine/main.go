@@ -2,7 +2,7 @@
 // everything that Linux has of Atoll: sandboxes, control groups, namespaces,
 // pipes and spools.
 //
-//	atoll-engine [serve] --data DIR --run DIR --instance ID --runsc DIR --agent-image FILE --images DIR --socket-group GROUP
+//	atoll-engine [serve] --data DIR --run DIR --instance ID --runsc DIR --agent-image FILE --images DIR --recipes DIR --socket-group GROUP
 //	atoll-engine purge  --data DIR --run DIR --instance ID --runsc DIR
 //	atoll-engine check  --data DIR --runsc DIR [...]
 package main
@@ -31,6 +31,7 @@ import (
 	"atoll/node/internal/failpoint"
 	"atoll/node/internal/image"
 	"atoll/node/internal/net"
+	"atoll/node/internal/oci"
 	"atoll/node/internal/reap"
 	"atoll/node/internal/snapshot"
 	"atoll/node/internal/spool"
@@ -44,6 +45,10 @@ func init() {
 
 type options struct {
 	data, run, instance, runsc, agentImage, images, socketGroup string
+	// recipes is the folder with build.sh; cache is what it keeps its results in; imageBuilder is the program atoll-image.
+	recipes, cache, imageBuilder, dockerSocket string
+	// layersMiB is how much of pulled layers is kept.
+	layersMiB uint64
 	// failPoints are steps that are to fail, in tests.
 	failPoints string
 	grace      time.Duration
@@ -90,6 +95,11 @@ func parse(command string, arguments []string) (options, error) {
 	flags.StringVar(&o.runsc, "runsc", "", "folder of a runsc build: runsc, gvisor-bin/ and VERSION")
 	flags.StringVar(&o.agentImage, "agent-image", "", "EROFS file with the agent and the kernels")
 	flags.StringVar(&o.images, "images", "", "folder of images and their metadata")
+	flags.StringVar(&o.recipes, "recipes", "", "folder with build.sh and recipes/; without it no recipe can be built")
+	flags.StringVar(&o.cache, "cache", "", "where recipes are built (default: the folder above --images)")
+	flags.StringVar(&o.imageBuilder, "image-builder", "", "the program atoll-image (default: beside this one)")
+	flags.StringVar(&o.dockerSocket, "docker-socket", oci.DefaultDaemon, "where a Docker daemon listens that images are taken from")
+	flags.Uint64Var(&o.layersMiB, "layers-mib", 10<<10, "how much of pulled layers is kept for the next pull, in MiB")
 	flags.StringVar(&o.socketGroup, "socket-group", "atoll", "group whose members may use the socket")
 	flags.DurationVar(&o.grace, "shutdown-grace", 2*time.Second, "how long calls may take to end at shutdown")
 	flags.StringVar(&o.failPoints, "fail-points", "", "for tests: steps that are to fail, such as pause.written=kill,resume.saved=enospc")
@@ -105,7 +115,17 @@ func parse(command string, arguments []string) (options, error) {
 	if o.run == "" {
 		o.run = "/run/atoll-" + o.instance
 	}
-	for _, path := range []*string{&o.data, &o.run, &o.runsc, &o.agentImage, &o.images} {
+	if o.cache == "" && o.images != "" {
+		o.cache = filepath.Dir(o.images)
+	}
+	if o.imageBuilder == "" {
+		self, err := os.Executable()
+		if err != nil {
+			return o, err
+		}
+		o.imageBuilder = filepath.Join(filepath.Dir(self), "atoll-image")
+	}
+	for _, path := range []*string{&o.data, &o.run, &o.runsc, &o.agentImage, &o.images, &o.recipes, &o.cache, &o.imageBuilder, &o.dockerSocket} {
 		if *path == "" {
 			continue
 		}
@@ -212,7 +232,14 @@ func serve(o options, logger *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	images := image.NewStore(o.images)
+	images, err := image.Open(image.Options{Recipes: o.images, Dir: filepath.Join(o.data, "images"), Builder: o.imageBuilder, Reaper: reaper})
+	if err != nil {
+		return err
+	}
+	layers, err := oci.OpenCache(filepath.Join(o.data, "layers"), o.layersMiB<<20)
+	if err != nil {
+		return err
+	}
 	snapshots, err := snapshot.Open(o.data, logger)
 	if err != nil {
 		return err
@@ -233,9 +260,12 @@ func serve(o options, logger *slog.Logger) error {
 	if err != nil {
 		return err
 	}
+	makes := &engine.ImageMaker{
+		Images: images, Layers: layers, Node: node, Reaper: reaper, Recipes: o.recipes, Cache: o.cache, DockerSocket: o.dockerSocket, DataDir: o.data,
+	}
 	server := engine.NewServer(claims)
 	enginev1.RegisterEngineServer(server, &engine.Service{
-		Node: node, Images: images, Claims: claims, Instance: o.instance, RuntimeVersion: runtime.Version(),
+		Node: node, Images: images, Makes: makes, Claims: claims, Instance: o.instance, RuntimeVersion: runtime.Version(),
 		// With the agent and kernels that new boxes get: what was made ahead with others is then made anew.
 		EngineVersion: engine.Version + " agent " + agent[:min(12, len(agent))],
 		CgroupVersion: groups.Version(), DataDir: o.data, StartedAt: started, Warnings: factsOf(o).Warnings,

@@ -92,6 +92,9 @@ func writeSynced(path, text string) error {
 
 // mutating are the calls that only the node's owner may make.
 var mutating = map[string]bool{
+	enginev1.Engine_MakeImage_FullMethodName:        true,
+	enginev1.Engine_DeleteImage_FullMethodName:      true,
+	enginev1.Engine_PruneImages_FullMethodName:      true,
 	enginev1.Engine_CreateBox_FullMethodName:        true,
 	enginev1.Engine_AssignBox_FullMethodName:        true,
 	enginev1.Engine_UpdateLimits_FullMethodName:     true,

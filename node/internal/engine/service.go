@@ -25,6 +25,8 @@ type Service struct {
 
 	Node   *box.Node
 	Images *image.Store
+	// Makes makes images; nil: this engine only has them.
+	Makes  *ImageMaker
 	Claims *Claims
 	// Facts about this engine.
 	Instance       string
@@ -102,7 +104,7 @@ func (s *Service) GetInfo(context.Context, *enginev1.GetInfoRequest) (*enginev1.
 		MemoryTotalBytes: space.MemoryTotal, MemoryAvailableBytes: space.MemoryAvailable,
 		DiskTotalBytes: space.DiskTotal, DiskAvailableBytes: space.DiskAvailable,
 		Cpus: uint32(runtime.NumCPU()), Boxes: uint32(len(s.Node.List())), StartedAtUnixMs: s.StartedAt.UnixMilli(),
-		ClaimedEpoch: s.Claims.Current(), SnapshotKey: s.SnapshotKey, RuntimeVersions: s.RuntimeVersions(), Warnings: append(append([]string{}, s.Warnings...), problems...),
+		Recipes: s.Makes.recipes(), ClaimedEpoch: s.Claims.Current(), SnapshotKey: s.SnapshotKey, RuntimeVersions: s.RuntimeVersions(), Warnings: append(append([]string{}, s.Warnings...), problems...),
 	}, nil
 }
 
@@ -119,10 +121,10 @@ func (s *Service) ListImages(context.Context, *enginev1.ListImagesRequest) (*eng
 	images, _ := s.Images.List()
 	reply := &enginev1.ListImagesReply{}
 	for _, i := range images {
-		reply.Images = append(reply.Images, &enginev1.Image{
-			Name: i.Metadata.Name, Digest: i.Metadata.Digest, SizeBytes: i.Size, Languages: i.Metadata.Languages,
-			DefaultLanguage: i.Metadata.DefaultLanguage, BuiltAtUnixMs: i.Built.UnixMilli(), MetadataJson: i.JSON,
-		})
+		// A bare one is only there for others to be built on.
+		if !i.Metadata.Bare {
+			reply.Images = append(reply.Images, imageMessage(i))
+		}
 	}
 	return reply, nil
 }

@@ -55,6 +55,10 @@ type Metadata struct {
 	BuiltAt int64 `json:"built_at_unix_ms,omitempty"`
 	// Config is what the image itself says about how it wants to be run.
 	Config *Config `json:"config,omitempty"`
+	// Bare is an image without what a sandbox wants, for others to be built on.
+	Bare bool `json:"bare,omitempty"`
+	// Format is the way of making it; one that was made in another way is made anew of the same source.
+	Format int `json:"format,omitempty"`
 }
 
 // Config is how an image wants to be run.
@@ -194,6 +198,17 @@ func (s *Store) Find(digest string) (Image, error) {
 		}
 	}
 	return Image{}, fmt.Errorf("%w: %s", ErrNotFound, digest)
+}
+
+// At returns the image whose EROFS file is at a path.
+func (s *Store) At(path string) (Image, error) {
+	images, problems := s.all()
+	for _, image := range images {
+		if image.Path == path {
+			return image, nil
+		}
+	}
+	return Image{}, fmt.Errorf("%w at %s %s", ErrNotFound, path, strings.Join(problems, "; "))
 }
 
 // Requires: s.mu is held.

@@ -1,8 +1,13 @@
 package image
 
-import "atoll/node/internal/image/assemble"
+import (
+	"strings"
 
-// kernels says how the languages of an image are run with the interpreters that it has.
+	"atoll/node/internal/image/assemble"
+)
+
+// kernels says how the languages of an image are run with the interpreters that it has; kernels/README.md has the arguments. The first
+// language is what the image seems to be for.
 func kernels(found []assemble.Interpreter) (languages []string, first string, all map[string]Kernel) {
 	at := map[string]string{}
 	for _, i := range found {
@@ -10,26 +15,49 @@ func kernels(found []assemble.Interpreter) (languages []string, first string, al
 	}
 	all = map[string]Kernel{}
 	languages = []string{}
-	add := func(kernel Kernel, names ...string) {
+	// best is how much speaks for the first language.
+	best := 0
+	add := func(program string, weight int, kernel Kernel, names ...string) {
 		for _, name := range names {
 			all[name] = kernel
 			languages = append(languages, name)
 		}
+		// Images bring what they are for themselves; a Python or Node of the distribution is often somebody's dependency.
+		if !strings.HasPrefix(at[program], "/usr/bin/") && !strings.HasPrefix(at[program], "/bin/") {
+			weight += 10
+		}
+		if weight > best {
+			best, first = weight, names[0]
+		}
 	}
-	if at["bun"] != "" {
-		add(Kernel{
+	quiet := func(name, value string) map[string]string { return map[string]string{name: value, "DO_NOT_TRACK": "1"} }
+	switch {
+	case at["bun"] != "":
+		add("bun", 5, Kernel{
 			Argv: []string{at["bun"], "--smol", "--no-install", "--no-env-file", "--config=/dev/null", "/.atoll/kernels/bun/kernel.js"},
-			Env:  map[string]string{"BUN_RUNTIME_TRANSPILER_CACHE_PATH": "0", "DO_NOT_TRACK": "1"},
+			Env:  quiet("BUN_RUNTIME_TRANSPILER_CACHE_PATH", "0"),
+		}, "typescript", "javascript")
+	case at["node"] != "":
+		add("node", 2, Kernel{Argv: []string{at["node"], "/.atoll/kernels/node/kernel.js"}}, "typescript", "javascript")
+	case at["deno"] != "":
+		add("deno", 5, Kernel{
+			Argv: []string{at["deno"], "run", "--quiet", "--allow-all", "--no-config", "--no-lock", "--no-prompt", "--node-modules-dir=manual",
+				"--unstable-sloppy-imports", "/.atoll/kernels/deno/kernel.js"},
+			Env: quiet("DENO_NO_UPDATE_CHECK", "1"),
 		}, "typescript", "javascript")
 	}
 	if at["python3"] != "" {
-		add(Kernel{Argv: []string{at["python3"], "/.atoll/kernels/python/kernel.py"}}, "python")
+		add("python3", 4, Kernel{Argv: []string{at["python3"], "/.atoll/kernels/python/kernel.py"}}, "python")
+	}
+	if at["go"] != "" {
+		add("go", 3, Kernel{Argv: []string{"/.atoll/kernels/go/atoll-go-kernel"}}, "go")
 	}
 	if at["bash"] != "" {
+		// The agent runs it without a kernel.
 		languages = append(languages, "bash")
-	}
-	if len(languages) > 0 {
-		first = languages[0]
+		if first == "" {
+			first = "bash"
+		}
 	}
 	return languages, first, all
 }

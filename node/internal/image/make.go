@@ -47,7 +47,7 @@ const (
 func Open(o Options) (*Store, error) {
 	s := NewStore(o.Recipes)
 	s.made, s.builder, s.reaper = o.Dir, o.Builder, o.Reaper
-	if err := os.MkdirAll(filepath.Join(s.made, emptyName), 0o711); err != nil {
+	if err := os.MkdirAll(filepath.Join(s.made, emptyName), 0o700); err != nil {
 		return nil, fmt.Errorf("images: %w", err)
 	}
 	return s, s.sweep()
@@ -150,7 +150,7 @@ func (s *Store) Assemble(ctx context.Context, r Request) (Image, error) {
 	if err != nil {
 		return Image{}, err
 	}
-	return s.add(ctx, describe(r, result, content), work.Name())
+	return s.add(describe(r, result, content), work.Name())
 }
 
 // build runs the process, and returns what it says.
@@ -385,13 +385,16 @@ func checkConfig(c Config) error {
 
 // --- Metadata ---------------------------------------------------------------------------------------------------------------
 
+// format is raised when images of the same source come out otherwise.
+const format = 1
+
 // describe writes an image's metadata, all but its digest.
 func describe(r Request, result *assemble.Result, content string) Metadata {
 	config := r.Config
 	m := Metadata{
 		Name: r.Name, SizeBytes: result.Size, Env: map[string]string{}, Kernels: map[string]Kernel{}, Languages: []string{},
 		User: result.User, UID: result.UID, GID: result.GID, Home: result.Home, Workdir: path.Clean(result.Workdir),
-		File: content + ".erofs", Origin: r.Origin, Source: r.Source, Config: &config,
+		File: content + ".erofs", Origin: r.Origin, Source: r.Source, Config: &config, Bare: r.Bare, Format: format,
 	}
 	m.Env["PATH"], m.Env["LANG"] = assemble.DefaultPath, "C.UTF-8"
 	m.Env["HOME"], m.Env["USER"], m.Env["LOGNAME"] = m.Home, m.User, m.User
@@ -446,8 +449,22 @@ func (u *until) Read(p []byte) (int, error) {
 	return u.r.Read(p)
 }
 
-// add puts an image on record whose EROFS file is at work.
-func (s *Store) add(_ context.Context, m Metadata, work string) (Image, error) {
+// Made returns the image that was made of a source before, under a new name. Requires: a source stands for one content for ever, as a
+// reference with a digest does.
+func (s *Store) Made(name, origin, source string, bare bool) (Image, error) {
+	images, _ := s.all()
+	for _, i := range images {
+		m := i.Metadata
+		if m.Origin == origin && m.Source == source && m.Bare == bare && m.Format == format && filepath.Dir(i.Path) == s.made {
+			m.Name = name
+			return s.add(m, "")
+		}
+	}
+	return Image{}, fmt.Errorf("%w: none of %s", ErrNotFound, source)
+}
+
+// add puts an image on record whose EROFS file is at work, or is there already.
+func (s *Store) add(m Metadata, work string) (Image, error) {
 	digest, err := m.digest()
 	if err != nil {
 		return Image{}, err
@@ -461,6 +478,9 @@ func (s *Store) add(_ context.Context, m Metadata, work string) (Image, error) {
 	defer s.changing.Unlock()
 	file := filepath.Join(s.made, m.File)
 	if _, err := os.Stat(file); errors.Is(err, os.ErrNotExist) {
+		if work == "" {
+			return Image{}, fmt.Errorf("%w: it was removed just now", ErrNotFound)
+		}
 		if err := os.Rename(work, file); err != nil {
 			return Image{}, fmt.Errorf("images: %w", err)
 		}

@@ -46,12 +46,14 @@ type Pulled struct {
 	Config    image.Config
 	diffIDs   []string
 	blobs     []blob
-	open      []*os.File
+	// readers are layers that are no blobs.
+	readers []io.Reader
+	open    []*os.File
 }
 
 // Layers opens the layers, to be merged in this order. They are closed by Close.
 func (p *Pulled) Layers() ([]image.Layer, error) {
-	var layers []image.Layer
+	layers := p.layersOf()
 	for n, b := range p.blobs {
 		f, err := b.open()
 		if err != nil {
@@ -75,7 +77,7 @@ func (p *Pulled) Close() {
 	for _, b := range p.blobs {
 		b.release()
 	}
-	p.open, p.blobs = nil, nil
+	p.open, p.blobs, p.readers = nil, nil, nil
 }
 
 // parallel is how many layers of an image come at the same time.

@@ -40,6 +40,8 @@ type Engine struct {
 	Run      string
 	// FailPoints are the steps that fail in an engine that is launched from now on, as its flag --fail-points says.
 	FailPoints string
+	// Flags are more flags for an engine that is launched from now on.
+	Flags []string
 	// Runsc is the folder of the build that an engine gets which is launched from now on; empty: the newest.
 	Runsc   string
 	binary  string
@@ -75,10 +77,16 @@ func Start(t testing.TB) *Engine {
 // StartIn is Start with a data folder of the caller's.
 func StartIn(t testing.TB, data string) *Engine {
 	t.Helper()
+	return StartWith(t, data)
+}
+
+// StartWith is StartIn with more flags.
+func StartWith(t testing.TB, data string, flags ...string) *Engine {
+	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Fatal("the engine's tests need root (remedy: run them with sudo)")
 	}
-	e := &Engine{t: t, Instance: "t" + strings.ToLower(randomText(8)), log: &lockedBuffer{}, binary: build(t)}
+	e := &Engine{t: t, Instance: "t" + strings.ToLower(randomText(8)), log: &lockedBuffer{}, binary: build(t), Flags: flags}
 	if e.Data = data; data == "" {
 		e.Data = t.TempDir()
 	}
@@ -95,6 +103,12 @@ var buildOnce = sync.OnceValues(func() (string, error) {
 	}
 	binary := filepath.Join(dir, "atoll-engine")
 	if output, err := exec.Command("go", "build", "-race", "-o", binary, "atoll/node/cmd/atoll-engine").CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%w: %s", err, output)
+	}
+	// It lives in limits that the race detector's memory does not fit in.
+	images := exec.Command("go", "build", "-o", filepath.Join(dir, "atoll-image"), "atoll/node/cmd/atoll-image")
+	images.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if output, err := images.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%w: %s", err, output)
 	}
 	return binary, nil
@@ -179,10 +193,10 @@ func (e *Engine) flags() []string {
 	if e.Runsc != "" {
 		f.Runsc = e.Runsc
 	}
-	return []string{
+	return append([]string{
 		"--data", e.Data, "--run", e.Run, "--instance", e.Instance, "--runsc", f.Runsc,
 		"--agent-image", f.Agent, "--images", f.Images, "--socket-group", "root", "--fail-points", e.FailPoints,
-	}
+	}, e.Flags...)
 }
 
 // Launch starts the process and connects; also after Kill.

@@ -13,8 +13,8 @@ import (
 // DefaultPath is where programs are looked for in an image that has no PATH.
 const DefaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// Programs are those that kernels and commands need, by the name that they have on the PATH.
-var programs = []string{"python3", "bun", "deno", "node", "tsx", "go", "bash", "sh"}
+// programs are those that run languages, by the name that they have on the PATH.
+var programs = []string{"python3", "bun", "deno", "node", "go", "bash"}
 
 // maxBinary is how much of a program is searched for its version.
 const maxBinary = 256 << 20
@@ -59,7 +59,7 @@ var (
 	pythonName  = regexp.MustCompile(`python(3\.[0-9]+)`)
 	dottedThree = regexp.MustCompile(`^v?([0-9]+\.[0-9]+\.[0-9]+)`)
 	nodeBinary  = regexp.MustCompile(`node-v([0-9]+\.[0-9]+\.[0-9]+)(?:-headers)?\.tar\.gz`)
-	bareNode    = regexp.MustCompile(`\x00v([0-9]{2}\.[0-9]{1,2}\.[0-9]{1,2})\x00`)
+	denoBinary  = regexp.MustCompile(`Deno/([0-9]+\.[0-9]+\.[0-9]+)`)
 	goVersion   = regexp.MustCompile(`^go([0-9]+(?:\.[0-9]+)+)`)
 	headerLine  = regexp.MustCompile(`(?m)^#define NODE_(MAJOR|MINOR|PATCH)_VERSION ([0-9]+)`)
 )
@@ -105,12 +105,13 @@ func (a *assembly) version(name string, i *erofs.Inode, real string, env map[str
 		if err != nil {
 			return "", err
 		}
-		for _, pattern := range []*regexp.Regexp{nodeBinary, bareNode} {
-			if m := pattern.FindSubmatch(b); m != nil {
-				return string(m[1]), nil
-			}
+		return newest(nodeBinary, b), nil
+	case "deno":
+		if m := dottedThree.FindStringSubmatch(env["DENO_VERSION"]); m != nil {
+			return m[1], nil
 		}
-		return "", nil
+		b, err := a.read(i, maxBinary)
+		return newest(denoBinary, b), err
 	case "go":
 		text, err := a.text(path.Join(path.Dir(real), "../VERSION"))
 		if m := goVersion.FindStringSubmatch(text); m != nil {
@@ -119,6 +120,16 @@ func (a *assembly) version(name string, i *erofs.Inode, real string, env map[str
 		return "", err
 	}
 	return "", nil
+}
+
+// newest is the newest of the versions that a program's text names: it also names older ones that it is compatible with.
+func newest(pattern *regexp.Regexp, b []byte) (version string) {
+	for _, m := range pattern.FindAllSubmatch(b, 100) {
+		if v := string(m[1]); compare(v, version) > 0 {
+			version = v
+		}
+	}
+	return version
 }
 
 // installed is a package's version, as Debian's or Alpine's list has it.
@@ -146,7 +157,7 @@ func (a *assembly) installed(name string) (string, error) {
 }
 
 // oldest are the first versions that the kernels run on.
-var oldest = map[string]string{"python3": "3.8", "node": "20"}
+var oldest = map[string]string{"python3": "3.8", "node": "20", "deno": "2"}
 
 func newEnough(name, version string) bool {
 	want := oldest[name]

@@ -121,7 +121,7 @@ type Result struct {
 
 // Interpreter is a program of the image that runs a language.
 type Interpreter struct {
-	// Name is one of Programs.
+	// Name is "python3", "bun", "deno", "node", "go" or "bash".
 	Name string `json:"name"`
 	// Path is where it is found on the image's PATH.
 	Path    string `json:"path"`
