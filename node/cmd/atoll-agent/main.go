@@ -12,6 +12,7 @@ import (
 	"io"
 	"log"
 	"os"
+	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"syscall"
@@ -21,6 +22,7 @@ import (
 	"atoll/node/internal/agent"
 	"atoll/node/internal/agent/bashkernel"
 	"atoll/node/internal/agent/inner"
+	"atoll/node/internal/driver"
 	"atoll/node/internal/frame"
 )
 
@@ -39,24 +41,51 @@ func main() {
 
 func run(args []string) error {
 	switch {
-	case len(args) == 2 && args[0] == "init":
-		return inner.Main(args[1])
+	case len(args) > 0 && args[0] == "init":
+		return inner.Main(args[1:])
 	case len(args) == 2 && args[0] == "kernel" && args[1] == "bash":
 		return bashkernel.Main()
 	}
 	runtime.UnlockOSThread()
 	flags := flag.NewFlagSet("atoll-agent", flag.ContinueOnError)
-	meminfo := flags.String("meminfo", "/proc/meminfo", "file that the memory guard reads")
+	var place agent.Place
+	flags.StringVar(&place.Memory, "memory", "/proc/meminfo", "what the memory guard reads: a file like /proc/meminfo, or the folder of a control group")
+	flags.BoolVar(&place.SharedKernel, "shared-kernel", false, "the kernel is the host's: keep from what runs here what reaches beyond the container")
+	streams := flags.String("streams", "", "folder with the FIFOs stdin and stdout and the file stderr.log, in the place of the standard streams")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	if flags.NArg() > 0 {
 		return fmt.Errorf("unknown arguments %q", flags.Args())
 	}
-	return serve(*meminfo)
+	if *streams != "" {
+		if err := takeStreams(*streams); err != nil {
+			return err
+		}
+		place.Hidden = *streams
+	}
+	return serve(place)
 }
 
-func serve(meminfo string) error {
+// takeStreams makes the files of a folder the standard streams. FIFOs are opened for both directions, so that neither ends when the other
+// side goes.
+func takeStreams(folder string) error {
+	for fd, file := range []struct {
+		name  string
+		flags int
+	}{{driver.StdinName, unix.O_RDWR}, {driver.StdoutName, unix.O_RDWR}, {driver.StderrName, unix.O_WRONLY | unix.O_APPEND}} {
+		opened, err := unix.Open(filepath.Join(folder, file.name), file.flags|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return fmt.Errorf("%s: %w", file.name, err)
+		}
+		if err := errors.Join(unix.Dup3(opened, fd, 0), unix.Close(opened)); err != nil {
+			return fmt.Errorf("%s: %w", file.name, err)
+		}
+	}
+	return nil
+}
+
+func serve(place agent.Place) error {
 	// Little lives in this heap for long; a small one matters in every sandbox.
 	debug.SetGCPercent(50)
 	// What the agent does per execution is short. A second thread that is woken to help costs more in gVisor than it brings.
@@ -81,7 +110,7 @@ func serve(meminfo string) error {
 	if err != nil {
 		return err
 	}
-	a := agent.New(meminfo)
+	a := agent.New(place)
 	defer a.Close()
 	err = frame.Serve(context.Background(), in, out, frame.GuestOptions{
 		Key: key, MaxMessage: agent.MaxMessage, Handler: a.Serve, InOrder: agent.InOrder, OnReset: a.Reset,

@@ -54,7 +54,7 @@ var InOrder = []string{agentrpc.Execute, agentrpc.Interrupt, agentrpc.RestartCon
 
 // Agent serves one engine at a time. Locks are taken in the order Agent.mu, kernelContext.mu, kernel.ioMu, execution.mu.
 type Agent struct {
-	meminfo string
+	place   inner.Place
 	files   *files.Files
 	outward outward.Outward
 
@@ -98,13 +98,16 @@ type Agent struct {
 	lateAt     time.Time // guarded by lateMu
 }
 
-// New makes an agent whose memory guard reads meminfo (/proc/meminfo, but for tests).
-func New(meminfo string) *Agent {
+// Place is what an agent must know of what it runs in.
+type Place = inner.Place
+
+// New makes an agent.
+func New(place Place) *Agent {
 	a := &Agent{
 		deadline:   deadline{end: func() { os.Exit(DeadlineStatus) }},
 		strays:     map[*process]bool{},
 		forgotten:  map[string]bool{},
-		meminfo:    meminfo,
+		place:      place,
 		contexts:   map[string]*kernelContext{},
 		executions: map[string]*execution{},
 		done:       map[string]bool{},
@@ -571,7 +574,7 @@ func (a *Agent) currentTree() (*tree, error) {
 	if a.tree != nil && !a.tree.isDead() {
 		return a.tree, nil
 	}
-	t, err := startTree(a.meminfo, a.memoryGuard)
+	t, err := startTree(a.place, a.memoryGuard)
 	if err != nil {
 		return nil, err
 	}

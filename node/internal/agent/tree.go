@@ -46,7 +46,7 @@ type tree struct {
 	onVictim func(*inner.Victim)
 }
 
-func startTree(meminfo string, onVictim func(*inner.Victim)) (*tree, error) {
+func startTree(place inner.Place, onVictim func(*inner.Victim)) (*tree, error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("inner tree: socketpair: %w", err)
@@ -64,7 +64,7 @@ func startTree(meminfo string, onVictim func(*inner.Victim)) (*tree, error) {
 		dead:     make(chan struct{}),
 		onVictim: onVictim,
 	}
-	t.process = exec.Command("/proc/self/exe", "init", meminfo)
+	t.process = exec.Command("/proc/self/exe", append([]string{"init"}, place.Arguments()...)...)
 	t.process.Env = []string{}
 	t.process.Stderr = os.Stderr
 	t.process.ExtraFiles = []*os.File{theirs}

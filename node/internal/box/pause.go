@@ -309,7 +309,7 @@ func (n *Node) roomForSnapshot(c *container) error {
 	if err != nil {
 		return fault(Internal, "memory in use: %v", err)
 	}
-	files, err := n.driver.DiskUsed(c.dir, int(c.pid.Load()))
+	files, err := n.driver.DiskUsed(c.dir, int(c.pid.Load()), c.spec.Build)
 	if err != nil {
 		return fault(Internal, "disk in use: %v", err)
 	}

@@ -40,7 +40,7 @@ func (b *box) usage(now time.Time) *enginev1.BoxUsage {
 	if err != nil {
 		return nil
 	}
-	disk, err := b.node.driver.DiskUsed(c.dir, int(c.pid.Load()))
+	disk, err := b.node.driver.DiskUsed(c.dir, int(c.pid.Load()), c.spec.Build)
 	if err != nil {
 		return nil
 	}
@@ -48,6 +48,6 @@ func (b *box) usage(now time.Time) *enginev1.BoxUsage {
 		BoxId: b.id, SandboxId: box.GetSandboxId(), AtUnixMs: now.UnixMilli(),
 		CpuUs: uint64(used.CPU.Microseconds()), ThrottledUs: uint64(used.Throttled.Microseconds()),
 		MemoryBytes: used.MemoryBytes, MemoryPeakBytes: max(used.PeakBytes, used.MemoryBytes), DiskBytes: disk,
-		Processes: uint32(b.node.driver.GuestProcesses(used.Processes)), Limits: box.GetLimits(),
+		Processes: uint32(b.node.driver.GuestProcesses(used.Processes, c.spec.Build)), Limits: box.GetLimits(),
 	}
 }

@@ -50,6 +50,21 @@ type Spec struct {
 	Build string
 }
 
+// ErrUnsupported is what a runtime answers that can't do at all what it was asked for.
+var ErrUnsupported = errors.New("the sandbox's runtime can't do that")
+
+// Ability is what not every runtime can do.
+type Ability string
+
+const (
+	// MemorySnapshots: Restore, Pause, Resume, Checkpoint.
+	MemorySnapshots Ability = "memory_snapshots"
+	// FilesSnapshots: CheckpointFiles, and Spec.FilesFrom.
+	FilesSnapshots Ability = "files_snapshots"
+	// Export: ExportChanges.
+	Export Ability = "export"
+)
+
 // Driver is a sandbox runtime. Its methods may be called at the same time for different ids.
 //
 // A sandbox is prepared, then launched or restored, then it runs or is paused;
@@ -62,6 +77,8 @@ type Driver interface {
 	Version() string
 	// Versions are those of all builds that sandboxes can be driven with, Version first.
 	Versions() []string
+	// Can says whether sandboxes of a build, empty for the current one, can be asked for something. What can't be done fails with ErrUnsupported.
+	Can(what Ability, build string) bool
 	// Prepare makes the FIFOs in the folder and all of a sandbox but what runs in it. It returns
 	// the host process whose end is the sandbox's end. On error nothing is left but
 	// what Delete removes.
@@ -89,9 +106,9 @@ type Driver interface {
 	// Delete ends a sandbox and removes what the runtime keeps of it. Succeeds where there is none.
 	Delete(ctx context.Context, id, build string) error
 	// DiskUsed is how much of the host's disk a running sandbox's writable layer takes. It does not ask the sandbox.
-	DiskUsed(dir string, pid int) (uint64, error)
+	DiskUsed(dir string, pid int, build string) (uint64, error)
 	// GuestProcesses is about how many processes run in a sandbox whose group has so many on the host.
-	GuestProcesses(host uint64) uint64
+	GuestProcesses(host uint64, build string) uint64
 	// List returns the ids of which the runtime keeps anything.
 	List() ([]string, error)
 }

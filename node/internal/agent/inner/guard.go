@@ -1,7 +1,6 @@
 package inner
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
 	"maps"
@@ -13,8 +12,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"atoll/node/internal/frame"
 )
 
 // The memory guard ends the largest process before the sandbox as a whole runs out of memory, which would end everything in it. It
@@ -50,15 +47,14 @@ const (
 )
 
 type guard struct {
-	init *initProcess
-	file *os.File
-	wake chan struct{}
+	init   *initProcess
+	memory memory
+	wake   chan struct{}
 
 	mu    sync.Mutex
 	busy  bool   // guarded by mu
 	limit uint64 // guarded by mu
 
-	buffer [2048]byte
 	lowest int64
 	// Memory is low, and was settled bytes after the last kill.
 	low     bool
@@ -72,12 +68,12 @@ type guard struct {
 	crowdedAt time.Time
 }
 
-func newGuard(meminfo string, init *initProcess) (*guard, error) {
-	file, err := os.Open(meminfo)
+func newGuard(source string, init *initProcess) (*guard, error) {
+	memory, err := openMemory(source)
 	if err != nil {
 		return nil, fmt.Errorf("inner init: memory guard: %w", err)
 	}
-	return &guard{init: init, file: file, wake: make(chan struct{}, 1), lowest: math.MaxInt64}, nil
+	return &guard{init: init, memory: memory, wake: make(chan struct{}, 1), lowest: math.MaxInt64}, nil
 }
 
 func (g *guard) configure(request *Guard) {
@@ -170,22 +166,9 @@ func (g *guard) crowdReserve(limit, available int64) int64 {
 
 // read returns the sandbox's limit and what is left of it: below zero, when more is used.
 func (g *guard) read() (limit, available int64, err error) {
-	n, err := frame.ReadAtNow(g.file.Fd(), g.buffer[:], 0)
+	total, used, err := g.memory.read()
 	if err != nil {
 		return 0, 0, err
-	}
-	text := g.buffer[:n]
-	total, first := kilobytes(text, "MemTotal:")
-	free, second := kilobytes(text, "MemAvailable:")
-	if !first || !second {
-		return 0, 0, fmt.Errorf("meminfo without MemTotal or MemAvailable: %q", text)
-	}
-	used := total - min(free, total)
-	// MemTotal is what the limit was when the sandbox started. Beyond that, gVisor's MemAvailable says nothing any more.
-	if free == 0 {
-		anonymous, _ := kilobytes(text, "AnonPages:")
-		files, _ := kilobytes(text, "Mapped:")
-		used = max(used, anonymous+files)
 	}
 	g.mu.Lock()
 	limit = int64(g.limit)
@@ -194,22 +177,6 @@ func (g *guard) read() (limit, available int64, err error) {
 		limit = int64(total)
 	}
 	return limit, limit - int64(used), nil
-}
-
-func kilobytes(text []byte, name string) (uint64, bool) {
-	at := bytes.Index(text, []byte(name))
-	if at < 0 {
-		return 0, false
-	}
-	n, seen := uint64(0), false
-	for _, c := range text[at+len(name):] {
-		if c >= '0' && c <= '9' {
-			n, seen = n*10+uint64(c-'0'), true
-		} else if seen {
-			break
-		}
-	}
-	return n << 10, seen
 }
 
 // end ends the largest process or, where a crowd is the trouble, that: a fork bomb. Everything is stopped first, so that memory stands

@@ -39,9 +39,13 @@ type initProcess struct {
 	guard *guard
 }
 
-// Main runs the init until the agent's end of the socket closes. meminfo is the file that the memory guard reads.
+// Main runs the init until the agent's end of the socket closes. The arguments are those of a Place.
 // Requires: called from the main goroutine, locked to the main thread, as PID 1 of fresh PID and mount namespaces.
-func Main(meminfo string) error {
+func Main(arguments []string) error {
+	place, err := parsePlace(arguments)
+	if err != nil {
+		return fmt.Errorf("inner init: %w", err)
+	}
 	debug.SetGCPercent(50)
 	// Two goroutines sit in system calls that block. With one processor between them, the reaper got it only once Go's monitor had taken
 	// it from the other, up to 20 ms after a child had ended (TestGvisor_processes_and_keys_are_measured).
@@ -49,11 +53,11 @@ func Main(meminfo string) error {
 	runtime.LockOSThread()
 	p := &initProcess{control: ControlFd, spawned: map[int]string{}, sessions: map[int]string{}, born: make(chan struct{}, 1)}
 	unix.CloseOnExec(ControlFd)
-	if err := p.setUp(); err != nil {
+	// Before the mounts are made ready, which may hide what it reads.
+	if p.guard, err = newGuard(place.Memory, p); err != nil {
 		return err
 	}
-	var err error
-	if p.guard, err = newGuard(meminfo, p); err != nil {
+	if err := p.setUp(place); err != nil {
 		return err
 	}
 	go p.reap()
@@ -72,7 +76,7 @@ func Main(meminfo string) error {
 	}
 }
 
-func (p *initProcess) setUp() error {
+func (p *initProcess) setUp(place Place) error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("inner init: dumpable: %w", err)
 	}
@@ -96,8 +100,11 @@ func (p *initProcess) setUp() error {
 			return fmt.Errorf("inner init: hiding /proc/gvisor: %w", err)
 		}
 	}
+	if err := place.hide(); err != nil {
+		return fmt.Errorf("inner init: %w", err)
+	}
 	for capability := 0; capability <= unix.CAP_LAST_CAP; capability++ {
-		if userCapabilities[capability] {
+		if userCapabilities[capability] && (!place.SharedKernel || !reachesHost[capability]) {
 			continue
 		}
 		// EINVAL: a kernel that does not know the capability.
@@ -106,7 +113,13 @@ func (p *initProcess) setUp() error {
 		}
 	}
 	unix.Umask(0o022)
-	return unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{})
+	if err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}); err != nil {
+		return err
+	}
+	if place.SharedKernel {
+		return forbidCalls()
+	}
+	return nil
 }
 
 func (p *initProcess) send(event *Event) {

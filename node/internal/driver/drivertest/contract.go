@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -183,7 +184,17 @@ func Contract(t *testing.T, subject func(t *testing.T) Subject) {
 			t.Fatalf("%v, %v (expected: no process)", pids, err)
 		}
 	})
-	snapshots(t, subject)
+	t.Run("DiskThatIsUsedIsKnown", func(t *testing.T) {
+		s := subject(t)
+		b := s.start(t, firstID)
+		b.hello(t, 1)
+		if used, err := s.Driver.DiskUsed(b.spec.Dir, b.pid, b.spec.Build); err != nil || used > 64<<20 {
+			t.Fatalf("%d bytes, %v (expected: at most the disk's size)", used, err)
+		}
+	})
+	if t.Run("WhatItCantDoIsRefused", func(t *testing.T) { refusals(t, subject(t)) }); subject(t).Driver.Can(driver.MemorySnapshots, "") {
+		snapshots(t, subject)
+	}
 	t.Run("CancelledStartLeavesNothingAfterDelete", func(t *testing.T) {
 		s := subject(t)
 		b := s.make(t, firstID)
@@ -201,6 +212,46 @@ func Contract(t *testing.T, subject func(t *testing.T) Subject) {
 			t.Fatal(err)
 		}
 	})
+}
+
+// refusals checks that a driver says the same of what it can't do before and when it is asked.
+func refusals(t *testing.T, s Subject) {
+	b := s.start(t, firstID)
+	b.hello(t, 1)
+	image := filepath.Join(t.TempDir(), "image")
+	asked := map[driver.Ability][]func() error{
+		driver.MemorySnapshots: {
+			func() error { return s.Driver.Pause(t.Context(), firstID, b.spec.Dir, b.spec.Build) },
+			func() error { return s.Driver.Resume(t.Context(), firstID, b.spec.Dir, b.spec.Build) },
+			func() error { return s.Driver.Checkpoint(t.Context(), firstID, b.spec.Dir, b.spec.Build, image) },
+			func() error { return s.Driver.Restore(t.Context(), firstID, b.spec.Dir, b.spec.Build, image) },
+		},
+		driver.FilesSnapshots: {
+			func() error { return s.Driver.CheckpointFiles(t.Context(), firstID, b.spec.Dir, b.spec.Build, image) },
+			func() error {
+				other := s.make(t, secondID)
+				other.spec.FilesFrom = image
+				_, err := s.Driver.Prepare(t.Context(), other.spec)
+				return err
+			},
+		},
+	}
+	asked[driver.Export] = []func() error{
+		func() error {
+			return s.Driver.ExportChanges(t.Context(), firstID, b.spec.Dir, b.spec.Build, io.Discard)
+		},
+	}
+	for ability, calls := range asked {
+		if s.Driver.Can(ability, "") {
+			continue
+		}
+		for _, call := range calls {
+			if err := call(); !errors.Is(err, driver.ErrUnsupported) {
+				t.Errorf("%s: %v (expected: %v)", ability, err, driver.ErrUnsupported)
+			}
+		}
+	}
+	b.hello(t, 2)
 }
 
 func await(t testing.TB, condition func() bool) {

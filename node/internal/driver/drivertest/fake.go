@@ -40,6 +40,8 @@ type Fake struct {
 	Delay string
 	// Builds are versions beside the current one that it can drive.
 	Builds []string
+	// Lacks is what it is to say that it can't do.
+	Lacks []driver.Ability
 	// Fail is asked before each operation ("prepare", "launch", "restore", "pause", "resume", "checkpoint", "checkpointFiles", "exportChanges",
 	// "delete");
 	// its error becomes the operation's. It may be nil.
@@ -50,6 +52,9 @@ func (f *Fake) Name() string { return "fake" }
 
 // Version of the runtime.
 func (f *Fake) Version() string { return "fake-1" }
+
+// Can says yes, but for what Lacks has.
+func (f *Fake) Can(what driver.Ability, _ string) bool { return !slices.Contains(f.Lacks, what) }
 
 // Versions are the current one and Builds.
 func (f *Fake) Versions() []string { return append([]string{f.Version()}, f.Builds...) }
@@ -301,7 +306,7 @@ func (f *Fake) remove(id string) error {
 }
 
 // DiskUsed is what the sandbox's own folder "overlay" takes; the fake agent writes there.
-func (f *Fake) DiskUsed(dir string, _ int) (used uint64, err error) {
+func (f *Fake) DiskUsed(dir string, _ int, _ string) (used uint64, err error) {
 	err = filepath.WalkDir(filepath.Join(dir, "overlay"), func(_ string, entry os.DirEntry, err error) error {
 		if errors.Is(err, os.ErrNotExist) {
 			return nil
@@ -319,7 +324,7 @@ func (f *Fake) DiskUsed(dir string, _ int) (used uint64, err error) {
 }
 
 // GuestProcesses of a sandbox without isolation are the host's.
-func (f *Fake) GuestProcesses(host uint64) uint64 { return host }
+func (f *Fake) GuestProcesses(host uint64, _ string) uint64 { return host }
 
 // List names the agents that were started and not deleted.
 func (f *Fake) List() ([]string, error) {

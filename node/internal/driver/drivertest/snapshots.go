@@ -202,7 +202,7 @@ func snapshots(t *testing.T, subject func(t *testing.T) Subject) {
 		if content := m.readFile("/tmp/kept"); content != "content" {
 			t.Fatalf("file %q (expected: as in the source)", content)
 		}
-		if used, err := s.Driver.DiskUsed(target.spec.Dir, target.pid); err != nil || used > 64<<20 {
+		if used, err := s.Driver.DiskUsed(target.spec.Dir, target.pid, target.spec.Build); err != nil || used > 64<<20 {
 			t.Fatalf("disk used %d, %v", used, err)
 		}
 		l.write("again\n")

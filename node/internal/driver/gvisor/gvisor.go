@@ -70,6 +70,8 @@ func (d *Driver) Name() string { return "gvisor" }
 
 func (d *Driver) Version() string { return d.version }
 
+func (d *Driver) Can(driver.Ability, string) bool { return true }
+
 func (d *Driver) Versions() []string { return d.builds.versions(d.version) }
 
 // runsc is the path of a build's binary.
@@ -218,7 +220,7 @@ func checkFilesSnapshot(dir string) error {
 
 // DiskUsed finds the writable layer among the sentry's open files, since its name is gone; by the name it had, since the folder it was in
 // may have another by now.
-func (d *Driver) DiskUsed(_ string, pid int) (uint64, error) {
+func (d *Driver) DiskUsed(_ string, pid int, _ string) (uint64, error) {
 	fds := fmt.Sprintf("/proc/%d/fd", pid)
 	folder, err := os.Open(fds)
 	if err != nil {
@@ -246,7 +248,7 @@ func (d *Driver) DiskUsed(_ string, pid int) (uint64, error) {
 
 // GuestProcesses goes by what systrap has on the host: the sentry, one process to make others from, and for each process inside one for
 // its memory and one for each of its threads. So it is exact where nothing has threads. To look closer would take a file for each of them.
-func (d *Driver) GuestProcesses(host uint64) uint64 {
+func (d *Driver) GuestProcesses(host uint64, _ string) uint64 {
 	return (max(host, 2) - 2) / 2
 }
 
