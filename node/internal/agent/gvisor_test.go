@@ -99,7 +99,7 @@ func (b *box) bundle() string {
 	spec, err := json.Marshal(m{
 		"ociVersion": "1.0.0",
 		"process": m{
-			"user": m{"uid": 0, "gid": 0}, "cwd": "/", "args": []string{agentBinary, "-meminfo", b.meminfo},
+			"user": m{"uid": 0, "gid": 0}, "cwd": "/", "args": []string{agentBinary, "-memory", b.meminfo},
 			"env":          []string{"ATOLL_FRAME_KEY=" + hex.EncodeToString(b.key[:]), "PATH=" + os.Getenv("PATH")},
 			"capabilities": m{"bounding": capabilities, "effective": capabilities, "permitted": capabilities},
 		},

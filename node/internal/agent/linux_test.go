@@ -24,7 +24,7 @@ func (b *box) launch(stdin, stdout *os.File) {
 	if err := os.WriteFile(hosts, []byte("127.0.0.1 localhost\n"), 0o644); err != nil {
 		b.t.Fatal(err)
 	}
-	b.command = exec.Command("/bin/sh", "-c", `mount --bind "$1" /etc/hosts && shift && exec "$@"`, "sh", hosts, agentBinary, "-meminfo", b.meminfo)
+	b.command = exec.Command("/bin/sh", "-c", `mount --bind "$1" /etc/hosts && shift && exec "$@"`, "sh", hosts, agentBinary, "-memory", b.meminfo)
 	b.command.Env = []string{"ATOLL_FRAME_KEY=" + hex.EncodeToString(b.key[:]), "PATH=" + os.Getenv("PATH")}
 	b.command.Stdin, b.command.Stdout, b.command.Stderr = stdin, stdout, b.log
 	b.command.SysProcAttr = &unix.SysProcAttr{Cloneflags: unix.CLONE_NEWUTS, Unshareflags: unix.CLONE_NEWNS}
