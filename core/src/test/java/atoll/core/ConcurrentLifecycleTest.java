@@ -15,6 +15,7 @@ import atoll.core.sandbox.LifecycleChanges;
 import atoll.core.sandbox.LiveSandbox;
 import atoll.core.sandbox.NewSandbox;
 import atoll.core.sandbox.OnTimeout;
+import atoll.core.sandbox.Room;
 import atoll.core.sandbox.Run;
 import atoll.core.sandbox.Sandbox;
 import atoll.core.sandbox.SandboxService;
@@ -470,7 +471,10 @@ class ConcurrentLifecycleTest {
                     Optional.of(snapshot.id()),
                     Optional.empty(),
                     new Sandbox.Origin(Optional.of(id), Optional.of(snapshot.id())));
-            LiveSandbox made = service().makeFrom(wanted, source);
+            LiveSandbox made;
+            try (Room room = service().reserve(caller(), 1)) {
+                made = service().makeFrom(wanted, source, room);
+            }
             // Its time may be up already.
             assertThat(made.sandbox().state()).isNotIn(SandboxState.CREATING, SandboxState.ENDED);
             assertThat(made.context(snapshot.contexts().getFirst().id())).isPresent();

@@ -238,6 +238,47 @@ class ForkTest {
     }
 
     @Test
+    void forks_at_the_same_time_get_no_more_together_than_there_is_room_for() throws Exception {
+        Sandbox source = create();
+        Sandbox other = create();
+        Hold hold = fixture.node.hold(FakeCall.CREATE_SNAPSHOT, FakeCall.Step.MIDWAY);
+        try (ExecutorService threads = Executors.newVirtualThreadPerTaskExecutor()) {
+            Future<List<Sandbox>> first = threads.submit(() -> fork(source.id(), copies(10)));
+            hold.awaitReached();
+            assertThatThrownBy(() -> fork(other.id(), copies(9)))
+                    .isInstanceOfSatisfying(
+                            AtollException.class, e -> assertThat(e.code()).isEqualTo(ErrorCode.QUOTA_EXCEEDED));
+            Future<List<Sandbox>> second = threads.submit(() -> fork(other.id(), copies(8)));
+            Eventually.until(() -> hold.reached() == 2, hold::reached);
+            assertThatThrownBy(this::create)
+                    .isInstanceOfSatisfying(
+                            AtollException.class, e -> assertThat(e.code()).isEqualTo(ErrorCode.QUOTA_EXCEEDED));
+            hold.release();
+            assertThat(first.get()).hasSize(10);
+            assertThat(second.get()).hasSize(8);
+        }
+        // What a fork did not use is free again.
+        fixture.core().sandboxes().delete(caller(), source.id());
+        fixture.core().sandboxes().delete(caller(), other.id());
+        assertThat(fork(create().id(), copies(1))).hasSize(1);
+    }
+
+    @Test
+    void a_fork_that_failed_leaves_its_room_to_others() throws Exception {
+        Sandbox source = create();
+        fixture.node.at(FakeCall.RESTORE_BOX, FakeCall.Step.MIDWAY, () -> {
+            throw new AtollException(ErrorCode.DISK_FULL, "full", "", "");
+        });
+        for (int round = 0; round < 2; round++) {
+            assertThatThrownBy(() -> fork(source.id(), copies(19)))
+                    .isInstanceOfSatisfying(
+                            AtollException.class, e -> assertThat(e.code()).isEqualTo(ErrorCode.DISK_FULL));
+        }
+        fixture.node.at(FakeCall.RESTORE_BOX, FakeCall.Step.MIDWAY, () -> {});
+        assertThat(fork(source.id(), copies(19))).hasSize(19);
+    }
+
+    @Test
     void the_same_key_gets_the_same_copies_and_another_request_is_refused() throws Exception {
         Sandbox source = create();
         List<Sandbox> first = fork(source.id(), keyed(3));

@@ -164,8 +164,11 @@ final class LifecycleService {
             case PAUSING, RESUMING -> throw open(alive);
             case PAUSED -> {}
         }
-        live.requireRoom(alive.sandbox().project(), 1);
-        Sandbox resuming = records.step(alive, Sandbox::resuming);
+        Sandbox resuming;
+        try (Room room = live.reserve(alive.sandbox().project(), 1)) {
+            resuming = records.step(alive, Sandbox::resuming);
+            assert room.left() == 1;
+        }
         try {
             Box box = timed(
                     "resume", () -> lent(resuming, lent -> node.resumeBox(resuming.box(), lent, assignment(alive))));

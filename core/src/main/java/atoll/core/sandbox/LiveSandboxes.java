@@ -6,7 +6,9 @@ import atoll.core.ErrorCode;
 import atoll.core.ProjectId;
 import atoll.core.SandboxId;
 import atoll.core.store.OnceByKey;
+import com.google.errorprone.annotations.concurrent.GuardedBy;
 import java.util.Collection;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
@@ -20,8 +22,20 @@ final class LiveSandboxes {
     private final OnceByKey names = new OnceByKey();
     private final IntSupplier maxPerProject;
 
+    /** Room that is reserved for sandboxes which are not there yet. */
+    @GuardedBy("itself")
+    private final Map<ProjectId, Integer> promised = new HashMap<>();
+
     LiveSandboxes(IntSupplier maxPerProject) {
         this.maxPerProject = maxPerProject;
+    }
+
+    /** One that is made now. Its place in the room that was reserved for it is its own from here on. */
+    void add(LiveSandbox sandbox, Room room) {
+        synchronized (promised) {
+            add(sandbox);
+            filled(room);
+        }
     }
 
     void add(LiveSandbox sandbox) {
@@ -70,13 +84,51 @@ final class LiveSandboxes {
         });
     }
 
-    /** Fails if so many more would be more than the project may have running; paused ones do not count. */
-    void requireRoom(ProjectId project, int more) {
+    /**
+     * Reserves room for so many more until it is closed; fails if they would be more than the project may have running. Paused ones do
+     * not count.
+     */
+    Room reserve(ProjectId project, int more) {
+        synchronized (promised) {
+            requireRoom(project, more);
+            int sum = promised.merge(project, more, Integer::sum);
+            assert sum >= more;
+        }
+        return new Room(this, project, more);
+    }
+
+    /** A sandbox that was reserved for counts by itself from now on. */
+    void filled(Room room) {
+        synchronized (promised) {
+            if (room.left() > 0) {
+                give(room, 1);
+            }
+        }
+    }
+
+    void giveBack(Room room) {
+        synchronized (promised) {
+            give(room, room.left());
+        }
+    }
+
+    @GuardedBy("promised")
+    private void give(Room room, int places) {
+        room.leave(room.left() - places);
+        Integer left = promised.merge(room.project(), -places, Integer::sum);
+        if (left != null && left == 0) {
+            promised.remove(room.project());
+        }
+    }
+
+    @GuardedBy("promised")
+    private void requireRoom(ProjectId project, int more) {
         int most = maxPerProject.getAsInt();
-        long there = all.values().stream()
-                .filter(alive -> alive.sandbox().project().equals(project)
-                        && alive.sandbox().state() != SandboxState.PAUSED)
-                .count();
+        long there = promised.getOrDefault(project, 0)
+                + all.values().stream()
+                        .filter(alive -> alive.sandbox().project().equals(project)
+                                && alive.sandbox().state() != SandboxState.PAUSED)
+                        .count();
         if (there + more > most) {
             throw new AtollException(
                     ErrorCode.QUOTA_EXCEEDED,

@@ -63,30 +63,31 @@ final class SandboxMaker {
 
     /** One from the pool if it has a box, else as soon as one is started; a second try has another id. */
     LiveSandbox take(NewSandbox wanted, Template template, int mostTries) throws InterruptedException {
-        live.requireRoom(wanted.project(), 1);
         long began = System.nanoTime();
         NewSandbox now = wanted;
         for (int tries = 1; ; tries++, now = wanted.as(SandboxId.random())) {
-            Taken taken = wanted.limits().assignableFrom(template.limits())
-                    ? pools.take(template.id())
-                    : pools.start(template.id(), wanted.limits());
-            try {
-                LiveSandbox made = assign(now, template, taken.box());
-                metrics.sandboxTaken(template.id(), taken.from(), Duration.ofNanos(System.nanoTime() - began));
-                return made;
-            } catch (AtollException e) {
-                // The box died while it waited in the pool: that is no reason for the caller to see an error.
-                boolean boxGone = e.code() == ErrorCode.NOT_FOUND || e.code() == ErrorCode.CONFLICT;
-                if (!boxGone || tries == mostTries) {
-                    throw e;
+            try (Room room = live.reserve(wanted.project(), 1)) {
+                Taken taken = wanted.limits().assignableFrom(template.limits())
+                        ? pools.take(template.id())
+                        : pools.start(template.id(), wanted.limits());
+                try {
+                    LiveSandbox made = assign(now, template, taken.box(), room);
+                    metrics.sandboxTaken(template.id(), taken.from(), Duration.ofNanos(System.nanoTime() - began));
+                    return made;
+                } catch (AtollException e) {
+                    // The box died while it waited in the pool: that is no reason for the caller to see an error.
+                    boolean boxGone = e.code() == ErrorCode.NOT_FOUND || e.code() == ErrorCode.CONFLICT;
+                    if (!boxGone || tries == mostTries) {
+                        throw e;
+                    }
+                } finally {
+                    pools.handedOver(taken.box().id());
                 }
-            } finally {
-                pools.handedOver(taken.box().id());
             }
         }
     }
 
-    private LiveSandbox assign(NewSandbox wanted, Template template, Box box) {
+    private LiveSandbox assign(NewSandbox wanted, Template template, Box box, Room room) {
         Sandbox creating = creating(wanted, template.id(), box.id(), Optional.empty());
         // Those of a box that was restored came with its snapshot.
         List<Context> warm = box.contexts().stream()
@@ -94,11 +95,11 @@ final class SandboxMaker {
                 .map(held -> new Context(
                         held.id(), wanted.project(), wanted.id(), held.language(), true, creating.createdAt()))
                 .toList();
-        return make(creating, Run.How.START, warm, () -> node.assignBox(box.id(), assignment(creating)));
+        return make(creating, room, Run.How.START, warm, () -> node.assignBox(box.id(), assignment(creating)));
     }
 
     /** One that is a copy. Its contexts have new ids; those of the original stay good for addressing them. */
-    LiveSandbox restore(NewSandbox wanted, Source source) {
+    LiveSandbox restore(NewSandbox wanted, Source source, Room room) {
         Sandbox creating = creating(wanted, source.template(), BoxId.random(), Optional.of(source.origin()));
         List<Context> contexts = new ArrayList<>();
         Map<ContextId, ContextId> renamed = new HashMap<>();
@@ -119,7 +120,7 @@ final class SandboxMaker {
         boolean files = source.kind() == SnapshotKind.FILES;
         List<ContextSpec> opened =
                 files ? contexts.stream().map(ContextOpener::spec).toList() : List.of();
-        return make(creating, source.how(), contexts, () -> {
+        return make(creating, room, source.how(), contexts, () -> {
             Optional<BoxId> lent = prepared.lend(creating);
             try {
                 return node.restoreBox(
@@ -170,12 +171,12 @@ final class SandboxMaker {
                 LifecycleService.deadline(creating));
     }
 
-    private LiveSandbox make(Sandbox creating, Run.How how, List<Context> contexts, Supplier<Box> body) {
+    private LiveSandbox make(Sandbox creating, Room room, Run.How how, List<Context> contexts, Supplier<Box> body) {
         LiveSandbox made = new LiveSandbox(creating);
         made.mainPending = creating.main().isPresent();
         made.underConstruction = true;
         contexts.forEach(made::add);
-        live.add(made);
+        live.add(made, room);
         try {
             store.insertSandbox(creating, Run.first(creating, how), contexts);
             started(made, body.get());

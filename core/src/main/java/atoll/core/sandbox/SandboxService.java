@@ -204,8 +204,9 @@ public final class SandboxService implements Sandboxes {
                 yield taken;
             }
             case Body.FromSource(Source source) -> {
-                live.requireRoom(caller.project(), 1);
-                yield maker.restore(wanted(caller, request, id, source.limits(), source.env()), source);
+                try (Room room = live.reserve(caller.project(), 1)) {
+                    yield maker.restore(wanted(caller, request, id, source.limits(), source.env()), source, room);
+                }
             }
         };
         request.main().ifPresent(main -> startMain(made, main.process()));
@@ -269,18 +270,18 @@ public final class SandboxService implements Sandboxes {
 
     /**
      * A copy, running when this returns: its record comes first, with contexts that know which ones they are copies of, then its box by
-     * {@code Node.restoreBox}; what fails is undone. Whether there is room for it is for the caller to ask before
-     * ({@link #requireRoom}); {@code source} must last until this returns.
+     * {@code Node.restoreBox}; what fails is undone. It takes a place of {@code room};
+     * {@code source} must last until this returns.
      */
-    public LiveSandbox makeFrom(NewSandbox wanted, Source source) {
+    public LiveSandbox makeFrom(NewSandbox wanted, Source source, Room room) {
         if (wanted.name().isEmpty()) {
-            return maker.restore(wanted, source);
+            return maker.restore(wanted, source, room);
         }
         String name = wanted.name().get();
         try (OnceByKey.Turn turn = live.naming(wanted.project(), name)) {
             assert turn != null;
             live.requireFree(wanted.project(), name);
-            return maker.restore(wanted, source);
+            return maker.restore(wanted, source, room);
         }
     }
 
@@ -289,9 +290,9 @@ public final class SandboxService implements Sandboxes {
         maker.undo(made, why);
     }
 
-    /** Fails if so many more would be more than the project may have running. */
-    public void requireRoom(Caller caller, int more) {
-        live.requireRoom(caller.project(), more);
+    /** Places for so many copies; fails if they would be more than the project may have running. To be closed. */
+    public Room reserve(Caller caller, int more) {
+        return live.reserve(caller.project(), more);
     }
 
     // Looking and changing.

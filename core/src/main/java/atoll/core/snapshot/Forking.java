@@ -15,6 +15,7 @@ import atoll.core.sandbox.Forks;
 import atoll.core.sandbox.Lifecycle;
 import atoll.core.sandbox.LiveSandbox;
 import atoll.core.sandbox.NewSandbox;
+import atoll.core.sandbox.Room;
 import atoll.core.sandbox.Run;
 import atoll.core.sandbox.Sandbox;
 import atoll.core.sandbox.SandboxService;
@@ -155,7 +156,13 @@ public final class Forking implements Forks {
 
     private List<Sandbox> make(Caller caller, SandboxId id, ForkSandbox request, Try now) throws InterruptedException {
         LiveSandbox source = sandboxes.requireLive(caller, id);
-        sandboxes.requireRoom(caller, request.count());
+        try (Room room = sandboxes.reserve(caller, request.count())) {
+            return make(caller, source, request, now, room);
+        }
+    }
+
+    private List<Sandbox> make(Caller caller, LiveSandbox source, ForkSandbox request, Try now, Room room)
+            throws InterruptedException {
         Lifecycle lifecycle = settings.lives().agree(source.sandbox().lifecycle(), request.lifecycle());
         SnapshotId image = SnapshotId.random();
         busy.add(image);
@@ -164,7 +171,7 @@ public final class Forking implements Forks {
             List<NewSandbox> wanted = now.copies().stream()
                     .map(copy -> wanted(copy, source.sandbox(), request, lifecycle))
                     .toList();
-            List<LiveSandbox> made = makeAll(wanted, from);
+            List<LiveSandbox> made = makeAll(wanted, from, room);
             if (!outcome(caller.project(), now.key(), DONE).equals(DONE)) {
                 undo(made, "The fork that it was made by had been given up.");
                 throw AtollException.internal("fork: snapshot " + image + " belongs to a fork that was given up", null);
@@ -215,14 +222,14 @@ public final class Forking implements Forks {
     }
 
     /** All of them, or the reason of the first failure; those that were made until then have ended. */
-    private List<LiveSandbox> makeAll(List<NewSandbox> wanted, Source from) throws InterruptedException {
+    private List<LiveSandbox> makeAll(List<NewSandbox> wanted, Source from, Room room) throws InterruptedException {
         Made all = new Made(wanted.size());
         CountDownLatch left = new CountDownLatch(wanted.size());
         for (int i = 0; i < wanted.size(); i++) {
             int place = i;
             Thread maker = Thread.ofVirtual().name("fork").unstarted(() -> {
                 try {
-                    make(wanted.get(place), from, place, all);
+                    make(wanted.get(place), from, room, place, all);
                 } finally {
                     left.countDown();
                 }
@@ -245,11 +252,11 @@ public final class Forking implements Forks {
         return all.made();
     }
 
-    private void make(NewSandbox wanted, Source from, int place, Made all) {
+    private void make(NewSandbox wanted, Source from, Room room, int place, Made all) {
         restores.acquireUninterruptibly();
         try {
             if (all.failure() == null) {
-                all.put(place, sandboxes.makeFrom(wanted, from));
+                all.put(place, sandboxes.makeFrom(wanted, from, room));
             }
         } catch (AtollException e) {
             all.fail(new AtollException(
