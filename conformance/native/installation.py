@@ -198,10 +198,11 @@ class Installation:
     def sentries(self, sandbox=None):
         """Pids of the kernels of all sandboxes, or of one; none where that is paused."""
         ids = {sandbox.encode()} if sandbox else None
-        for record in (self.data / "boxes").glob("*/*.json") if sandbox else ():
+        for name in self.folders("boxes") if sandbox else ():
+            # Others may go meanwhile.
             with contextlib.suppress(FileNotFoundError):
-                if sandbox.encode() in (text := record.read_bytes()):
-                    ids |= {record.parent.name.encode(), *BOX_ID.findall(text)}
+                if sandbox.encode() in (text := (self.data / "boxes" / name / "box.json").read_bytes()):
+                    ids |= {name.encode(), *BOX_ID.findall(text)}
         found = []
         for pid in self.box_processes():
             with contextlib.suppress(OSError):

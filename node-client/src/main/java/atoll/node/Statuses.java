@@ -3,6 +3,7 @@ package atoll.node;
 import atoll.core.AtollException;
 import atoll.core.ErrorCode;
 import io.grpc.Status;
+import java.io.IOException;
 import java.util.List;
 import java.util.Locale;
 
@@ -10,7 +11,11 @@ import java.util.Locale;
 final class Statuses {
     private Statuses() {}
 
-    static AtollException failure(Status status, String what) {
+    static AtollException failure(Status told, String what) {
+        // gRPC calls it unknown when the connection breaks in the moment that a call is written to it.
+        Status status = told.getCode() == Status.Code.UNKNOWN && told.getCause() instanceof IOException
+                ? Status.UNAVAILABLE.withDescription(told.getDescription()).withCause(told.getCause())
+                : told;
         String said = status.getDescription() == null ? status.getCode().name() : status.getDescription();
         String message = what + ": " + said;
         if (PausedBox.isCauseOf(status)) {

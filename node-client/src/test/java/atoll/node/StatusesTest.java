@@ -4,6 +4,7 @@ import static org.assertj.core.api.Assertions.assertThat;
 
 import atoll.core.ErrorCode;
 import io.grpc.Status;
+import java.nio.channels.ClosedChannelException;
 import org.junit.jupiter.api.Test;
 
 /** What an engine says, in its own words. */
@@ -44,6 +45,16 @@ class StatusesTest {
         }) {
             assertThat(ofSnapshot(Status.FAILED_PRECONDITION, said)).isEqualTo(ErrorCode.CONFLICT);
         }
+    }
+
+    @Test
+    void a_connection_that_breaks_while_a_call_is_written_means_that_the_node_is_away() {
+        Status closed = Status.UNKNOWN.withCause(new ClosedChannelException());
+        assertThat(ofAny(closed, "channel closed")).isEqualTo(ErrorCode.NODE_UNAVAILABLE);
+        assertThat(ofSnapshot(closed, "channel closed")).isEqualTo(ErrorCode.NODE_UNAVAILABLE);
+        assertThat(ofAny(Status.UNKNOWN, "channel closed")).isEqualTo(ErrorCode.INTERNAL);
+        assertThat(ofAny(Status.UNKNOWN.withCause(new IllegalStateException()), "a bug"))
+                .isEqualTo(ErrorCode.INTERNAL);
     }
 
     @Test
