@@ -8,6 +8,7 @@ suites=(
   "Go checks|ci|go_checks"
   "Go tests|ci|go_tests"
   "agent in gVisor|ci|agent_gvisor_tests"
+  "builds|ci|builds_tests"
   "runsc|ci|runsc_tests"
   "Python kernel|ci|python_kernel_tests"
   "Bun kernel|ci|bun_kernel_tests"
@@ -46,6 +47,8 @@ agent_gvisor_tests() {
   only+='|^Test(ForkBomb|Limits|Signal|Files)_|^TestTerminal_(resize|key|job|signal)|^TestProcess_(time_limit|kill_of)'
   (cd "$root/node" && go_test -tags gvisor $([[ $all == yes ]] || echo -run "$only") ./internal/agent)
 }
+# Dockerfiles, built in sandboxes on the images of recipes.
+builds_tests() { (cd "$root/node" && ATOLL_IMAGE_BUILDER=$node/atoll-image go_test -count=1 -tags gvisor ./internal/build); }
 # Go does not see that a patch has changed, and would tell an old result.
 runsc_tests() { (cd "$root/node/runsc" && "$GO" vet ./... && "$GO" test -count=1 ./...); }
 

@@ -25,6 +25,9 @@ const (
 	maxHeader      = 32 << 10
 	headerPatience = 30 * time.Second
 	dialPatience   = 20 * time.Second
+	// How long a program may take to read the end of an answer, and what it may still send meanwhile.
+	lingerPatience = 30 * time.Second
+	maxLinger      = 64 << 20
 	// A connection on which nothing has moved for this long is of no use to anyone.
 	idleLimit = 5 * time.Minute
 	copyBytes = 32 << 10
@@ -68,21 +71,34 @@ func (p *Proxy) Serve(ctx context.Context, c Conn) {
 		again, err := p.serveOne(ctx, c, head, reader)
 		var known *answer
 		if errors.As(err, &known) {
-			respond(c, known)
+			err = respond(c, known)
+			again = false
 		}
-		if err != nil || !again {
+		if err != nil {
+			return
+		}
+		if !again {
+			linger(c, reader)
 			return
 		}
 	}
 }
 
-func respond(c Conn, a *answer) {
+// linger ends a connection so that the program reads all that was written: closed at once, it might lose the last of it.
+func linger(c Conn, reader io.Reader) {
+	if err := c.CloseWrite(); err != nil {
+		return
+	}
+	late := time.AfterFunc(lingerPatience, func() { c.Close() })
+	defer late.Stop()
+	_, _ = io.CopyN(io.Discard, reader, maxLinger) // whatever ends it
+}
+
+func respond(c Conn, a *answer) error {
 	body := a.text + "\n"
 	_, err := fmt.Fprintf(c, "HTTP/1.1 %d %s\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s",
 		a.status, http.StatusText(a.status), len(body), body)
-	if err == nil {
-		_ = c.CloseWrite()
-	}
+	return err
 }
 
 // serveOne serves one request, and says whether another may follow.
@@ -104,8 +120,7 @@ func (p *Proxy) serveOne(ctx context.Context, c Conn, head *headReader, reader *
 			upstream.Close()
 			return false, err
 		}
-		join(ctx, c, reader, upstream)
-		return false, nil
+		return false, join(ctx, c, reader, upstream)
 	}
 	upstream, err := p.dial(ctx, request, host, port)
 	if err != nil {
@@ -405,7 +420,7 @@ func bodyAllowed(request *http.Request, response *http.Response) bool {
 }
 
 // join carries bytes both ways until both sides have ended, or one has failed.
-func join(ctx context.Context, c Conn, reader io.Reader, upstream net.Conn) {
+func join(ctx context.Context, c Conn, reader io.Reader, upstream net.Conn) error {
 	defer upstream.Close()
 	stop := context.AfterFunc(ctx, func() { upstream.Close() })
 	defer stop()
@@ -431,7 +446,11 @@ func join(ctx context.Context, c Conn, reader io.Reader, upstream net.Conn) {
 		c.Close()
 	}
 	<-done
+	return errOver
 }
+
+// errOver says that both sides of a connection have ended.
+var errOver = errors.New("the connection is over")
 
 // idle ends a connection on which nothing moves.
 type idle struct {
@@ -477,3 +496,13 @@ func (i *idle) reader(r io.Reader) io.Reader {
 type readerFunc func([]byte) (int, error)
 
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+
+// Dial connects to "host:port" where the policy allows that, for what the engine itself fetches on a build's behalf.
+func (p *Proxy) Dial(ctx context.Context, address string) (net.Conn, error) {
+	request := &http.Request{Method: http.MethodConnect, RequestURI: address, URL: &url.URL{}}
+	host, port, err := target(request)
+	if err != nil {
+		return nil, err
+	}
+	return p.dial(ctx, request, host, port)
+}

@@ -90,6 +90,8 @@ type Config struct {
 	Volumes     []string        `json:"volumes,omitempty"`
 	// Shell is what the shell form of commands runs in; empty: /bin/sh -c.
 	Shell []string `json:"shell,omitempty"`
+	// OnBuild are instructions that run in builds of other images from this one.
+	OnBuild []string `json:"on_build,omitempty"`
 }
 
 // Message is one line of what the process says; the last has Done or Error.
