@@ -46,7 +46,7 @@ func init() {
 type options struct {
 	data, run, instance, runsc, agentImage, images, socketGroup string
 	// recipes is the folder with build.sh; cache is what it keeps its results in; imageBuilder is the program atoll-image.
-	recipes, cache, imageBuilder, dockerSocket string
+	recipes, cache, imageBuilder, dockerSocket, dockerRuntime string
 	// layersMiB is how much of pulled layers is kept.
 	layersMiB uint64
 	// failPoints are steps that are to fail, in tests.
@@ -98,7 +98,8 @@ func parse(command string, arguments []string) (options, error) {
 	flags.StringVar(&o.recipes, "recipes", "", "folder with build.sh and recipes/; without it no recipe can be built")
 	flags.StringVar(&o.cache, "cache", "", "where recipes are built (default: the folder above --images)")
 	flags.StringVar(&o.imageBuilder, "image-builder", "", "the program atoll-image (default: beside this one)")
-	flags.StringVar(&o.dockerSocket, "docker-socket", oci.DefaultDaemon, "where a Docker daemon listens that images are taken from")
+	flags.StringVar(&o.dockerSocket, "docker-socket", oci.DefaultDaemon, "where a Docker daemon listens that images are taken from, and that runs the boxes whose runtime is docker")
+	flags.StringVar(&o.dockerRuntime, "docker-runtime", "", "OCI runtime that Docker is to use for boxes (default: Docker's own)")
 	flags.Uint64Var(&o.layersMiB, "layers-mib", 10<<10, "how much of pulled layers is kept for the next pull, in MiB")
 	flags.StringVar(&o.socketGroup, "socket-group", "atoll", "group whose members may use the socket")
 	flags.DurationVar(&o.grace, "shutdown-grace", 2*time.Second, "how long calls may take to end at shutdown")
@@ -207,13 +208,14 @@ func serve(o options, logger *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	runtime, err := gvisor.New(gvisor.Options{
+	own, err := gvisor.New(gvisor.Options{
 		RunscDir: o.runsc, RuntimesDir: gvisor.RuntimesDir(o.data), RunDir: o.run, NetworkNamespace: o.netns(), Reaper: reaper,
 	})
 	if err != nil {
 		return err
 	}
-	defer runtime.Close()
+	defer own.Close()
+	runtime, abilities := runtimes(o, own, groups)
 	if _, err := gvisor.KeepBuild(o.data, o.runsc); err != nil {
 		return err
 	}
@@ -269,7 +271,7 @@ func serve(o options, logger *slog.Logger) error {
 		// With the agent and kernels that new boxes get: what was made ahead with others is then made anew.
 		EngineVersion: engine.Version + " agent " + agent[:min(12, len(agent))],
 		CgroupVersion: groups.Version(), DataDir: o.data, StartedAt: started, Warnings: factsOf(o).Warnings,
-		SnapshotKey: snapshots.PublicKey(), RuntimeVersions: runtime.Versions,
+		SnapshotKey: snapshots.PublicKey(), RuntimeVersions: runtime.Versions, Runtimes: abilities,
 	})
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, unix.SIGTERM, unix.SIGINT)
@@ -316,7 +318,8 @@ func purge(o options, logger *slog.Logger) error {
 	runtime := gvisor.ForPurge(gvisor.Options{RunscDir: o.runsc, RuntimesDir: gvisor.RuntimesDir(o.data), RunDir: o.run, NetworkNamespace: o.netns(), Reaper: reaper})
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	err = box.Purge(ctx, o.data, runtime, groups)
+	// Docker's containers first: their processes' groups can only go when they have.
+	err = errors.Join(purgeDocker(ctx, o, groups), box.Purge(ctx, o.data, runtime, groups))
 	err = errors.Join(err, runtime.Unmount(), net.Remove(o.netns()), os.RemoveAll(o.run))
 	if err == nil {
 		logger.Info("nothing of the instance is left on the host", "instance", o.instance)

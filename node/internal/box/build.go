@@ -10,6 +10,7 @@ import (
 	"atoll/node/gen/agentv1"
 	"atoll/node/gen/enginev1"
 	"atoll/node/internal/agentrpc"
+	"atoll/node/internal/driver"
 	"atoll/node/internal/frame"
 	"atoll/node/internal/snapshot"
 )
@@ -155,6 +156,9 @@ func (n *Node) ExportChanges(ctx context.Context, boxID string, w io.Writer) err
 	}
 	return b.do(ctx, func() error {
 		if err := b.needsRunning(); err != nil {
+			return err
+		}
+		if err := b.require(driver.Export, "an image of its files"); err != nil {
 			return err
 		}
 		c := b.container.Load()

@@ -16,6 +16,8 @@ const (
 	Internal
 	// Paused is a FailedPrecondition that a resume mends.
 	Paused
+	// Unsupported is what the box's runtime can't do.
+	Unsupported
 )
 
 // Fault is an error that callers are told.

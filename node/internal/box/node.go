@@ -539,13 +539,20 @@ func (n *Node) createOrFind(id string, spec *enginev1.BoxSpec, prepared bool) (*
 	if err != nil {
 		return nil, fault(NotFound, "image %s is not on this node", clip(spec.GetImageDigest()))
 	}
+	runtime, err := driver.Named(n.driver, spec.GetRuntime())
+	if err != nil {
+		return nil, fault(Invalid, "%v", err)
+	}
+	if prepared && !runtime.Can(driver.MemorySnapshots, "") {
+		return nil, unsupported(runtime.Name(), "a box to restore snapshots into")
+	}
 	if err := n.roomForBox(); err != nil {
 		return nil, err
 	}
 	r := &record{image: found, hostname: "sandbox", box: &enginev1.Box{
 		BoxId: id, Spec: spec, State: enginev1.BoxState_BOX_STATE_CREATING, Labels: spec.GetLabels(), Limits: limits,
-		CreatedAtUnixMs: time.Now().UnixMilli(), RuntimeVersion: n.driver.Version(),
-	}, container: containerRecord{ID: id, Build: n.driver.Version(), Agent: n.config.Kept.Agent, Shape: shapeOf(limits)}}
+		CreatedAtUnixMs: time.Now().UnixMilli(), RuntimeVersion: runtime.Version(),
+	}, container: containerRecord{ID: id, Build: runtime.Version(), Agent: n.config.Kept.Agent, Shape: shapeOf(limits)}}
 	b := newBox(n, id, r)
 	b.prepared = prepared
 	have := n.add(b)

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"atoll/node/gen/enginev1"
+	"atoll/node/internal/driver"
 	"atoll/node/internal/failpoint"
 	"atoll/node/internal/image"
 	"atoll/node/internal/snapshot"
@@ -21,7 +22,12 @@ func (n *Node) Pause(ctx context.Context, id, snapshotID string) (*enginev1.Box,
 	if !snapshot.ValidID(snapshotID) {
 		return nil, invalidSnapshot(snapshotID)
 	}
-	return n.change(ctx, id, func(b *box) error { return b.pause(snapshotID) })
+	return n.change(ctx, id, func(b *box) error {
+		if err := b.require(driver.MemorySnapshots, "a pause"); err != nil {
+			return err
+		}
+		return b.pause(snapshotID)
+	})
 }
 
 // Resume goes on with a paused box.
@@ -227,6 +233,11 @@ func (n *Node) CreateSnapshot(ctx context.Context, request *enginev1.CreateSnaps
 		return nil, fault(Invalid, "kind: %v (expected: SNAPSHOT_KIND_MEMORY or SNAPSHOT_KIND_FILES)", request.GetKind())
 	}
 	b, err := n.find(request.GetBoxId())
+	if err == nil {
+		if err := b.require(abilityFor(request.GetKind())); err != nil {
+			return nil, err
+		}
+	}
 	n.making.mu.Lock()
 	f := n.making.byID[id]
 	if f == nil {

@@ -38,12 +38,27 @@ func (s *Set) Named(name string) (Driver, error) {
 		return s.first, nil
 	}
 	for _, other := range s.others {
-		if other.Name() == name {
+		absent, gone := other.Driver.(Absent)
+		switch {
+		case other.Name() != name:
+		case gone:
+			return nil, absent.refusal()
+		default:
 			return other.Driver, nil
 		}
-		names = append(names, other.Name())
+		if !gone {
+			names = append(names, other.Name())
+		}
 	}
 	return nil, fmt.Errorf("runtime %q is not available on this node (expected: %s)", name, strings.Join(names, " or "))
+}
+
+// Named is the driver of a name among those that d is; empty: what d gives where nobody says otherwise.
+func Named(d Driver, name string) (Driver, error) {
+	if set, ok := d.(*Set); ok {
+		return set.Named(name)
+	}
+	return NewSet(d).Named(name)
 }
 
 func (s *Set) Name() string { return s.first.Name() }

@@ -39,6 +39,8 @@ type Service struct {
 	// SnapshotKey is what this installation signs its snapshots with.
 	SnapshotKey string
 	// RuntimeVersions are the builds that the node can restore, the current one first.
+	// Runtimes are those that boxes can ask for, the first is what they get where they ask for none.
+	Runtimes        []*enginev1.Runtime
 	RuntimeVersions func() []string
 }
 
@@ -82,6 +84,8 @@ func codeOf(kind box.FaultKind) codes.Code {
 		return codes.InvalidArgument
 	case box.FailedPrecondition, box.Paused:
 		return codes.FailedPrecondition
+	case box.Unsupported:
+		return codes.Unimplemented
 	case box.Exhausted:
 		return codes.ResourceExhausted
 	case box.Unavailable:
@@ -104,7 +108,7 @@ func (s *Service) GetInfo(context.Context, *enginev1.GetInfoRequest) (*enginev1.
 		MemoryTotalBytes: space.MemoryTotal, MemoryAvailableBytes: space.MemoryAvailable,
 		DiskTotalBytes: space.DiskTotal, DiskAvailableBytes: space.DiskAvailable,
 		Cpus: uint32(runtime.NumCPU()), Boxes: uint32(len(s.Node.List())), StartedAtUnixMs: s.StartedAt.UnixMilli(),
-		Recipes: s.Makes.recipes(), ClaimedEpoch: s.Claims.Current(), SnapshotKey: s.SnapshotKey, RuntimeVersions: s.RuntimeVersions(), Warnings: append(append([]string{}, s.Warnings...), problems...),
+		Recipes: s.Makes.recipes(), Runtimes: s.Runtimes, ClaimedEpoch: s.Claims.Current(), SnapshotKey: s.SnapshotKey, RuntimeVersions: s.RuntimeVersions(), Warnings: append(append([]string{}, s.Warnings...), problems...),
 	}, nil
 }
 

@@ -1,150 +1,23 @@
 package docker_test
 
 import (
-	"bytes"
-	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
-	"time"
-
-	"golang.org/x/sys/unix"
 
 	"atoll/node/internal/driver/docker"
+	"atoll/node/internal/driver/docker/dockertest"
 	"atoll/node/internal/driver/drivertest"
 	"atoll/node/internal/engine/enginetest"
-	"atoll/node/internal/patience"
 )
 
-// daemon is a Docker Engine of this test's own, without any network; it ends with the process that TestMain runs in.
-var daemon = sync.OnceValues(startDaemon)
-
-// running is what daemon has started.
-var running *engine
-
-type engine struct {
-	folder, socket string
-	process        *exec.Cmd
-}
-
-func TestMain(m *testing.M) {
-	status := m.Run()
-	if running != nil {
-		if err := running.stop(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			status = 1
-		}
-	}
-	os.Exit(status)
-}
-
-// runc leaves out what a container of this machine may not have, as in a container that holds CI: Docker's fails there.
-const runc = `#!/usr/bin/env bash
-set -euo pipefail
-for ((i = 1; i < $#; i++)); do
-  next=$((i + 1))
-  if [[ ${!i} == --bundle ]]; then
-    file=${!next}/config.json
-    jq -c --argjson have "$(setpriv --dump | sed -n 's/^Capability bounding set: //p' | tr a-z, 'A-Z\n' | sed 's/^/CAP_/' | jq -Rnc '[inputs]')" \
-      '.process.capabilities |= map_values(if . then map(select(IN($have[]))) else . end)' "$file" >"$file.new"
-    mv "$file.new" "$file"
-  fi
-done
-exec runc "$@"
-`
-
-func startDaemon() (*engine, error) {
-	for _, tool := range []string{"dockerd", "runc", "jq", "setpriv"} {
-		if _, err := exec.LookPath(tool); err != nil {
-			return nil, fmt.Errorf("%s is missing (remedy: apt-get install docker.io jq)", tool)
-		}
-	}
-	folder, err := os.MkdirTemp("", "atoll-docker-test-")
-	if err != nil {
-		return nil, err
-	}
-	e := &engine{folder: folder, socket: filepath.Join(folder, "docker.sock")}
-	name := filepath.Base(folder)
-	config, err := json.Marshal(map[string]any{
-		"runtimes": map[string]any{"fitting": map[string]any{"path": filepath.Join(folder, "runc")}}, "default-runtime": "fitting",
-	})
-	if err != nil {
-		return nil, err
-	}
-	if err := errors.Join(
-		os.WriteFile(filepath.Join(folder, "runc"), []byte(runc), 0o755), os.WriteFile(filepath.Join(folder, "daemon.json"), config, 0o600),
-	); err != nil {
-		return nil, err
-	}
-	log, err := os.Create(filepath.Join(folder, "log"))
-	if err != nil {
-		return nil, err
-	}
-	defer log.Close()
-	e.process = exec.Command("dockerd", "--data-root", folder+"/data", "--exec-root", folder+"/exec", "--pidfile", folder+"/pid", "--host", "unix://"+e.socket,
-		"--config-file", folder+"/daemon.json", "--bridge=none", "--iptables=false", "--ip-forward=false", "--cgroup-parent", "/"+name,
-		"--containerd-namespace", name, "--containerd-plugins-namespace", name+"-plugins")
-	e.process.Stdout, e.process.Stderr = log, log
-	if err := e.process.Start(); err != nil {
-		return nil, err
-	}
-	for deadline := time.Now().Add(patience.Of(60 * time.Second)); ; time.Sleep(50 * time.Millisecond) {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		_, err = docker.New(ctx, docker.Options{Socket: e.socket, Instance: "none"})
-		cancel()
-		if err == nil {
-			running = e
-			return e, nil
-		}
-		if time.Now().After(deadline) {
-			text, _ := os.ReadFile(log.Name())
-			return nil, errors.Join(fmt.Errorf("dockerd did not start: %w: %s", err, text[max(0, len(text)-2000):]), e.stop())
-		}
-	}
-}
-
-func (e *engine) stop() error {
-	_ = e.process.Process.Signal(unix.SIGTERM)
-	ended := make(chan struct{})
-	go func() { _ = e.process.Wait(); close(ended) }()
-	select {
-	case <-ended:
-	case <-time.After(patience.Of(40 * time.Second)):
-		_ = e.process.Process.Kill()
-		<-ended
-	}
-	// containerd makes groups of this name in every controller.
-	groups, _ := filepath.Glob("/sys/fs/cgroup/*/" + filepath.Base(e.folder))
-	for _, group := range groups {
-		_ = os.Remove(group)
-	}
-	mounts, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		return err
-	}
-	for line := range strings.Lines(string(mounts)) {
-		if path := strings.Fields(line)[4]; strings.HasPrefix(path, e.folder) {
-			_ = unix.Unmount(path, unix.MNT_DETACH)
-		}
-	}
-	return os.RemoveAll(e.folder)
-}
-
-func subject(t testing.TB) drivertest.Subject {
+func subject(t testing.TB, daemon *dockertest.Daemon) drivertest.Subject {
 	t.Helper()
 	files := enginetest.Files(t)
-	e, err := daemon()
-	if err != nil {
-		t.Fatal(err)
-	}
 	h := drivertest.Hierarchy(t, fmt.Sprintf("dtd%d", os.Getpid()))
-	d, err := docker.New(t.Context(), docker.Options{Socket: e.socket, Instance: "test", DataDir: t.TempDir(), Cgroups: h})
+	d, err := docker.New(t.Context(), docker.Options{Socket: daemon.Socket, Instance: "test", DataDir: t.TempDir(), Cgroups: h})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,23 +25,17 @@ func subject(t testing.TB) drivertest.Subject {
 }
 
 func TestDockerKeepsTheContract(t *testing.T) {
-	drivertest.Contract(t, func(t *testing.T) drivertest.Subject { return subject(t) })
-}
-
-func TestPurgeLeavesNothingInDocker(t *testing.T) {
-	s := subject(t)
-	d := s.Driver.(*docker.Driver)
+	daemon := dockertest.Start(t)
+	drivertest.Contract(t, func(t *testing.T) drivertest.Subject { return subject(t, daemon) })
+	d := subject(t, daemon).Driver.(*docker.Driver)
+	if images := daemon.Images(t); len(images) != 1 {
+		t.Errorf("images: %v (expected: the one that all boxes had)", images)
+	}
 	if err := d.Purge(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	e, err := daemon()
-	if err != nil {
-		t.Fatal(err)
-	}
-	list := exec.Command("docker", "-H", "unix://"+e.socket, "images", "-aq")
-	left, err := list.CombinedOutput()
-	if err != nil || len(bytes.TrimSpace(left)) > 0 {
-		t.Fatalf("images left: %s, %v", left, err)
+	if images := daemon.Images(t); len(images) != 0 {
+		t.Errorf("images left: %v", images)
 	}
 }
 
@@ -176,5 +43,13 @@ func TestNoDockerSaysWhatToDo(t *testing.T) {
 	_, err := docker.New(t.Context(), docker.Options{Socket: filepath.Join(t.TempDir(), "none.sock"), Instance: "test"})
 	if err == nil || !strings.Contains(err.Error(), "--docker-socket") {
 		t.Fatalf("%v (expected: the remedy)", err)
+	}
+}
+
+func TestUnknownRuntimeOfDockerIsRefused(t *testing.T) {
+	daemon := dockertest.Start(t)
+	_, err := docker.New(t.Context(), docker.Options{Socket: daemon.Socket, Runtime: "no-such", Instance: "test"})
+	if err == nil || !strings.Contains(err.Error(), "no-such") {
+		t.Fatalf("%v (expected: the runtime's name)", err)
 	}
 }

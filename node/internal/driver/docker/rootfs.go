@@ -121,6 +121,13 @@ func writeTar(to io.Writer, root fs.FS) error {
 		}
 		header.Name, header.Uid, header.Gid, header.Uname, header.Gname = path, int(stat.UID), int(stat.GID), "", ""
 		header.Format = tar.FormatPAX
+		// The mode that the file information tells is without these.
+		header.Mode = int64(stat.Mode.Perm())
+		for bit, of := range map[int64]fs.FileMode{0o4000: fs.ModeSetuid, 0o2000: fs.ModeSetgid, 0o1000: fs.ModeSticky} {
+			if stat.Mode&of != 0 {
+				header.Mode |= bit
+			}
+		}
 		if info.IsDir() {
 			header.Name += "/"
 		}
