@@ -9,6 +9,7 @@ suites=(
   "Go tests|ci|go_tests"
   "agent in gVisor|ci|agent_gvisor_tests"
   "builds|ci|builds_tests"
+  "Docker driver|ci|docker_tests"
   "runsc|ci|runsc_tests"
   "Python kernel|ci|python_kernel_tests"
   "Bun kernel|ci|bun_kernel_tests"
@@ -49,6 +50,11 @@ agent_gvisor_tests() {
 }
 # Dockerfiles, built in sandboxes on the images of recipes.
 builds_tests() { (cd "$root/node" && ATOLL_IMAGE_BUILDER=$node/atoll-image go_test -count=1 -tags gvisor ./internal/build); }
+# The driver's contract, and the engine on it, with a Docker Engine that the tests start. Where none can run, they say so and are left out.
+docker_tests() {
+  (cd "$root/node" && { [[ $all == no ]] || export ATOLL_DOCKER_REQUIRED=yes; } &&
+    go_test -count=1 -v -tags docker -run Docker ./internal/driver/docker && go_test -count=1 -v -tags docker -run Docker ./cmd/atoll-engine)
+}
 # Go does not see that a patch has changed, and would tell an old result.
 runsc_tests() { (cd "$root/node/runsc" && "$GO" vet ./... && "$GO" test -count=1 ./...); }
 
@@ -71,11 +77,11 @@ images_tests() { "$root/images/test.sh" $([[ $all == no ]] || echo --all); }
 
 # The lines in which the runners themselves sum up.
 summary_lines() {
-  grep -E '^\[?(INFO|ERROR|WARNING)?\]? ?Tests run:.*[0-9]$|^=+ .*(passed|failed|error|no tests ran).* =+$|^(ok|FAIL|---) |^FAIL|passed, [0-9]+ failed$|BUILD (SUCCESS|FAILURE)' "$1" | tail -n 40 || true
+  grep -E '^\[?(INFO|ERROR|WARNING)?\]? ?Tests run:.*[0-9]$|^=+ .*(passed|failed|error|no tests ran).* =+$|^ *(ok|FAIL|---) |^FAIL|passed, [0-9]+ failed$|BUILD (SUCCESS|FAILURE)' "$1" | tail -n 40 || true
 }
 
 # Beyond what `up` needs: other machines to test on, other databases to be held to the same contract.
-test_packages=("qemu-system-x86_64:qemu-system-x86" "busybox:busybox-static" "cpio:cpio" "/usr/lib/postgresql/*/bin/initdb:postgresql")
+test_packages=("dockerd:docker.io" "qemu-system-x86_64:qemu-system-x86" "busybox:busybox-static" "cpio:cpio" "/usr/lib/postgresql/*/bin/initdb:postgresql")
 
 run_tests() {
   local only=("$@") entry name when what begin status failed=() table=() logs
