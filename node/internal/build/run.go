@@ -111,11 +111,11 @@ func runArguments(s *state, line instructions.ShellDependantCmdLine) (argv []str
 			argv = []string{text}
 		}
 	}
+	if strings.TrimSpace(strings.Join(argv, "")) == "" {
+		return nil, nil, invalid(0, "RUN names no program")
+	}
 	if line.PrependShell {
 		argv = append(append([]string{}, s.shell()...), strings.Join(argv, " "))
-	}
-	if len(argv) == 0 || argv[0] == "" {
-		return nil, nil, invalid(0, "RUN names no program")
 	}
 	return argv, program, nil
 }
