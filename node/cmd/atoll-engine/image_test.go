@@ -449,6 +449,45 @@ func TestImageOfADockerDaemonComesOverItsSocket(t *testing.T) {
 	wantCode(t, err, codes.NotFound)
 }
 
+func TestDockerfileIsBuiltInASandboxOnAnImageOfARegistry(t *testing.T) {
+	e := start(t)
+	reference := serveRegistry(t) + "/team/base:v1"
+	push(t, reference, ociImage(t))
+	source := func(dockerfile string) *enginev1.MakeImageBegin {
+		return &enginev1.MakeImageBegin{Name: "built@1", Source: &enginev1.MakeImageBegin_Dockerfile{Dockerfile: &enginev1.DockerfileSource{Dockerfile: dockerfile}}}
+	}
+	context := tarOf(t, text("motd", "built"))
+	m, err := makeImage(t.Context(), e, source("FROM "+reference+"\nCOPY motd /etc/motd\nENV FROM_IMAGE=built\nWORKDIR /srv\nRUN [\"/app/static\"]\n"), bytes.NewReader(context))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m.image.GetOrigin() != enginev1.ImageOrigin_IMAGE_ORIGIN_DOCKERFILE || !strings.Contains(m.log, "0 /srv / built built false") {
+		t.Errorf("%v, log %q (expected: what the step printed)", m.image, m.log)
+	}
+	if got := runIn(t, e, boxOf(t, e, m.image.GetDigest()), "static"); got != "1000 /srv /home/user built built false\n" {
+		t.Errorf("%q", got)
+	}
+	m, err = makeImage(t.Context(), e, source("FROM "+reference+"\nRUN [\"/app/none\"]\n"), nil)
+	wantCode(t, err, codes.FailedPrecondition)
+	if step := m.stream.Trailer().Get("atoll-build-step"); len(step) != 1 {
+		t.Errorf("trailer %v", m.stream.Trailer())
+	}
+	_, err = makeImage(t.Context(), e, source("NONSENSE x\n"), nil)
+	wantCode(t, err, codes.InvalidArgument)
+	_, err = makeImage(t.Context(), e, source("FROM "+strings.Replace(reference, "base", "none", 1)+"\n"), nil)
+	wantCode(t, err, codes.NotFound)
+	// The base is there for builds, and in no list.
+	list, err := e.ListImages(t.Context(), &enginev1.ListImagesRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, i := range list.GetImages() {
+		if i.GetOrigin() == enginev1.ImageOrigin_IMAGE_ORIGIN_REGISTRY {
+			t.Errorf("%v is listed", i)
+		}
+	}
+}
+
 // fakeRecipes is a folder whose builder does what a test says.
 func fakeRecipes(t testing.TB, script string) string {
 	t.Helper()

@@ -25,6 +25,7 @@ import (
 
 	"atoll/node/gen/enginev1"
 	"atoll/node/internal/box"
+	"atoll/node/internal/build"
 	"atoll/node/internal/cgroup"
 	"atoll/node/internal/driver/gvisor"
 	"atoll/node/internal/engine"
@@ -262,7 +263,20 @@ func serve(o options, logger *slog.Logger) error {
 	if err != nil {
 		return err
 	}
+	sandboxes, err := build.NewBoxes(node)
+	if err != nil {
+		return err
+	}
+	cached, err := build.OpenCache(sandboxes, filepath.Join(o.data, "build-cache"), 0, logger)
+	if err != nil {
+		return err
+	}
+	builds := &build.Builder{Sandboxes: sandboxes, Dir: filepath.Join(o.data, "builds"), Cache: cached, Logger: logger}
+	if err := builds.Open(); err != nil {
+		return err
+	}
 	makes := &engine.ImageMaker{
+		Builds: builds,
 		Images: images, Layers: layers, Node: node, Reaper: reaper, Recipes: o.recipes, Cache: o.cache, DockerSocket: o.dockerSocket, DataDir: o.data,
 	}
 	server := engine.NewServer(claims)

@@ -21,6 +21,7 @@ import (
 
 	"atoll/node/gen/enginev1"
 	"atoll/node/internal/box"
+	"atoll/node/internal/build"
 	"atoll/node/internal/image"
 	"atoll/node/internal/oci"
 	"atoll/node/internal/reap"
@@ -38,8 +39,8 @@ type ImageMaker struct {
 	DockerSocket string
 	// DataDir is where images lie, whose disk must have room.
 	DataDir string
-	// Dockerfile builds in sandboxes; nil: this engine can't. context is nil where the Dockerfile needs none.
-	Dockerfile func(ctx context.Context, name string, source *enginev1.DockerfileSource, context io.Reader, emit Emit) (image.Image, error)
+	// Builds makes images of Dockerfiles; nil: this engine can't. Its Images are set here, for each build its own.
+	Builds *build.Builder
 
 	once sync.Once
 	// slots bound how many are made at once; the others wait.
@@ -115,9 +116,8 @@ func (s *Service) MakeImage(stream grpc.BidiStreamingServer[enginev1.MakeImageRe
 		if stream.Context().Err() != nil {
 			return status.FromContextError(stream.Context().Err()).Err()
 		}
-		var failed *FailedStep
-		if errors.As(err, &failed) {
-			stream.SetTrailer(metadata.Pairs(StepKey, fmt.Sprint(failed.Number)))
+		if step := failedStep(err); step > 0 {
+			stream.SetTrailer(metadata.Pairs(StepKey, fmt.Sprint(step)))
 		}
 		return imageStatus(err)
 	}
@@ -127,13 +127,23 @@ func (s *Service) MakeImage(stream grpc.BidiStreamingServer[enginev1.MakeImageRe
 // StepKey is the trailer that says which step of a build failed.
 const StepKey = "atoll-build-step"
 
-// FailedStep is a step of a build that failed by what it is.
-type FailedStep struct {
-	Number int
-	Text   string
-}
+// recipeError says why a recipe can't be built.
+type recipeError struct{ text string }
 
-func (f *FailedStep) Error() string { return f.Text }
+func (r *recipeError) Error() string { return r.text }
+
+// failedStep is the number of the step that failed by what it is; 0: none did.
+func failedStep(err error) int {
+	var recipe *recipeError
+	var step *build.StepError
+	switch {
+	case errors.As(err, &recipe):
+		return 1
+	case errors.As(err, &step):
+		return step.Step.Number
+	}
+	return 0
+}
 
 // dataReader reads what comes after the first message.
 type dataReader struct {
@@ -179,14 +189,11 @@ func (m *ImageMaker) make(ctx context.Context, begin *enginev1.MakeImageBegin, d
 	case *enginev1.MakeImageBegin_Recipe:
 		return m.recipe(ctx, source.Recipe.GetRecipe(), emit)
 	case *enginev1.MakeImageBegin_Registry:
-		return m.Pull(ctx, name, source.Registry, false, emit)
+		return m.registry(ctx, name, source.Registry, emit)
 	case *enginev1.MakeImageBegin_Archive:
 		return m.archive(ctx, name, data, emit)
 	case *enginev1.MakeImageBegin_Dockerfile:
-		if m.Dockerfile == nil {
-			return image.Image{}, status.Error(codes.Unimplemented, "this engine builds no Dockerfiles")
-		}
-		return m.Dockerfile(ctx, name, source.Dockerfile, data, emit)
+		return m.dockerfile(ctx, name, source.Dockerfile, data, emit)
 	case *enginev1.MakeImageBegin_Box:
 		return m.box(ctx, name, source.Box.GetBoxId(), emit)
 	case *enginev1.MakeImageBegin_DockerDaemon:
@@ -208,12 +215,16 @@ func (m *ImageMaker) room() error {
 	return nil
 }
 
-// Pull makes an image of a registry's. A bare one is for others to be built on. What was pulled before is not merged again.
-func (m *ImageMaker) Pull(ctx context.Context, name string, source *enginev1.RegistrySource, bare bool, emit Emit) (image.Image, error) {
+func (m *ImageMaker) registry(ctx context.Context, name string, source *enginev1.RegistrySource, emit Emit) (image.Image, error) {
 	if err := emit.step(1, 2, "pull %s", source.GetReference()); err != nil {
 		return image.Image{}, err
 	}
-	request := oci.PullRequest{Reference: source.GetReference(), PlainHTTP: source.GetPlainHttp(), Progress: emit.progress()}
+	return m.pull(ctx, image.Request{Name: name}, source, emit.progress(), func() error { return emit.step(2, 2, "write the image") })
+}
+
+// pull makes an image of a registry's. What was pulled before is not merged again.
+func (m *ImageMaker) pull(ctx context.Context, r image.Request, source *enginev1.RegistrySource, tell oci.Progress, write func() error) (image.Image, error) {
+	request := oci.PullRequest{Reference: source.GetReference(), PlainHTTP: source.GetPlainHttp(), Progress: tell}
 	for _, a := range source.GetAuths() {
 		request.Auths = append(request.Auths, oci.Auth{Registry: a.GetRegistry(), Username: a.GetUsername(), Password: a.GetPassword(), Token: a.GetToken()})
 	}
@@ -222,10 +233,14 @@ func (m *ImageMaker) Pull(ctx context.Context, name string, source *enginev1.Reg
 		return image.Image{}, err
 	}
 	defer m.collect(pulled)
-	if made, err := m.Images.Made(name, image.FromRegistry, pulled.Reference, bare); err == nil {
+	if made, err := m.Images.Made(r.Name, image.FromRegistry, pulled.Reference, r.Bare); err == nil {
 		return made, nil
 	}
-	return m.merge(ctx, pulled, image.Request{Name: name, Origin: image.FromRegistry, Source: pulled.Reference, Bare: bare}, emit)
+	if err := write(); err != nil {
+		return image.Image{}, err
+	}
+	r.Origin, r.Source = image.FromRegistry, pulled.Reference
+	return m.merge(ctx, pulled, r, tell)
 }
 
 func (m *ImageMaker) archive(ctx context.Context, name string, data io.Reader, emit Emit) (image.Image, error) {
@@ -237,7 +252,10 @@ func (m *ImageMaker) archive(ctx context.Context, name string, data io.Reader, e
 		return image.Image{}, err
 	}
 	defer m.collect(pulled)
-	return m.merge(ctx, pulled, image.Request{Name: name, Origin: image.FromArchive, Source: pulled.Reference}, emit)
+	if err := emit.step(2, 2, "write the image"); err != nil {
+		return image.Image{}, err
+	}
+	return m.merge(ctx, pulled, image.Request{Name: name, Origin: image.FromArchive, Source: pulled.Reference}, emit.progress())
 }
 
 func (m *ImageMaker) daemon(ctx context.Context, name, reference string, emit Emit) (image.Image, error) {
@@ -249,7 +267,10 @@ func (m *ImageMaker) daemon(ctx context.Context, name, reference string, emit Em
 		return image.Image{}, err
 	}
 	defer m.collect(pulled)
-	return m.merge(ctx, pulled, image.Request{Name: name, Origin: image.FromDaemon, Source: pulled.Reference}, emit)
+	if err := emit.step(2, 2, "write the image"); err != nil {
+		return image.Image{}, err
+	}
+	return m.merge(ctx, pulled, image.Request{Name: name, Origin: image.FromDaemon, Source: pulled.Reference}, emit.progress())
 }
 
 // collect gives layers back, and keeps the cache to its quota.
@@ -258,15 +279,11 @@ func (m *ImageMaker) collect(pulled *oci.Pulled) {
 	_, _ = m.Layers.Collect()
 }
 
-func (m *ImageMaker) merge(ctx context.Context, pulled *oci.Pulled, r image.Request, emit Emit) (image.Image, error) {
-	if err := emit.step(2, 2, "write the image"); err != nil {
-		return image.Image{}, err
-	}
+func (m *ImageMaker) merge(ctx context.Context, pulled *oci.Pulled, r image.Request, tell oci.Progress) (image.Image, error) {
 	layers, err := pulled.Layers()
 	if err != nil {
 		return image.Image{}, err
 	}
-	tell := emit.progress()
 	r.Layers, r.Config, r.Progress = layers, pulled.Config, func(read uint64) { tell("image", read, 0) }
 	return m.Images.Assemble(ctx, r)
 }
@@ -398,7 +415,7 @@ func (m *ImageMaker) runRecipe(ctx context.Context, name string, emit Emit) (str
 	}
 	group.Wait()
 	if code != 0 {
-		return "", &FailedStep{Number: 1, Text: fmt.Sprintf("the recipe %s can't be built (status %d):\n%s", name, code.ExitStatus(), tail.String())}
+		return "", &recipeError{fmt.Sprintf("the recipe %s can't be built (status %d):\n%s", name, code.ExitStatus(), tail.String())}
 	}
 	return printed.String(), nil
 }
@@ -461,10 +478,10 @@ func originOf(origin string) enginev1.ImageOrigin {
 
 // imageStatus maps the faults of images to gRPC's codes.
 func imageStatus(err error) error {
-	code := codes.OK
-	var failed *FailedStep
+	var code codes.Code
+	var invalid *build.InvalidError
 	switch {
-	case errors.As(err, &failed), errors.Is(err, image.ErrOfRecipe):
+	case failedStep(err) > 0, errors.Is(err, image.ErrOfRecipe):
 		code = codes.FailedPrecondition
 	case errors.Is(err, oci.ErrNotFound), errors.Is(err, image.ErrNotFound):
 		code = codes.NotFound
@@ -472,7 +489,7 @@ func imageStatus(err error) error {
 		code = codes.PermissionDenied
 	case errors.Is(err, oci.ErrTooLarge), errors.Is(err, image.ErrTooLarge), errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
 		code = codes.ResourceExhausted
-	case errors.Is(err, oci.ErrInvalid), errors.Is(err, image.ErrInvalid):
+	case errors.Is(err, oci.ErrInvalid), errors.Is(err, image.ErrInvalid), errors.As(err, &invalid):
 		code = codes.InvalidArgument
 	case errors.Is(err, oci.ErrUnavailable):
 		code = codes.Unavailable
