@@ -50,6 +50,8 @@ type options struct {
 	recipes, cache, imageBuilder, dockerSocket, dockerRuntime string
 	// layersMiB is how much of pulled layers is kept.
 	layersMiB uint64
+	// buildsMiB is how much of what steps of builds have made is kept.
+	buildsMiB uint64
 	// failPoints are steps that are to fail, in tests.
 	failPoints string
 	grace      time.Duration
@@ -101,6 +103,7 @@ func parse(command string, arguments []string) (options, error) {
 	flags.StringVar(&o.imageBuilder, "image-builder", "", "the program atoll-image (default: beside this one)")
 	flags.StringVar(&o.dockerSocket, "docker-socket", oci.DefaultDaemon, "where a Docker daemon listens that images are taken from, and that runs the boxes whose runtime is docker")
 	flags.StringVar(&o.dockerRuntime, "docker-runtime", "", "OCI runtime that Docker is to use for boxes (default: Docker's own)")
+	flags.Uint64Var(&o.buildsMiB, "builds-mib", 20<<10, "how much of what steps of Dockerfiles have made is kept for the next build, in MiB")
 	flags.Uint64Var(&o.layersMiB, "layers-mib", 10<<10, "how much of pulled layers is kept for the next pull, in MiB")
 	flags.StringVar(&o.socketGroup, "socket-group", "atoll", "group whose members may use the socket")
 	flags.DurationVar(&o.grace, "shutdown-grace", 2*time.Second, "how long calls may take to end at shutdown")
@@ -267,7 +270,7 @@ func serve(o options, logger *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	cached, err := build.OpenCache(sandboxes, filepath.Join(o.data, "build-cache"), 0, logger)
+	cached, err := build.OpenCache(sandboxes, filepath.Join(o.data, "build-cache"), o.buildsMiB<<20, logger)
 	if err != nil {
 		return err
 	}
