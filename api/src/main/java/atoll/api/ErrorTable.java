@@ -48,6 +48,7 @@ final class ErrorTable {
                     FILE_CONFLICT,
                     SANDBOX_PAUSED,
                     SNAPSHOT_UNUSABLE,
+                    UNSUPPORTED_BY_RUNTIME,
                     TEMPLATE_BUILDING,
                     TEMPLATE_BUILD_FAILED,
                     BUILD_STEP_FAILED -> 409;

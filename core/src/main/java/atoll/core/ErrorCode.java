@@ -14,6 +14,8 @@ public enum ErrorCode {
     SNAPSHOT_NOT_FOUND(Fault.CALLER),
     /** The snapshot can't be restored here: another build made it, its image is not there, or it was changed. */
     SNAPSHOT_UNUSABLE(Fault.CALLER),
+    /** What the sandbox's runtime can't do at all, such as memory snapshots in Docker. */
+    UNSUPPORTED_BY_RUNTIME(Fault.CALLER),
     TEMPLATE_NOT_FOUND(Fault.CALLER),
     /** The last build of the template failed; the message says where. */
     TEMPLATE_BUILD_FAILED(Fault.CALLER),

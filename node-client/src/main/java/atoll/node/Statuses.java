@@ -42,10 +42,21 @@ final class Statuses {
                         "The engine does not take calls from this user.",
                         "Run the server as a user in the group of the engine's socket.",
                         status);
-            case OK, UNKNOWN, UNIMPLEMENTED, INTERNAL, DATA_LOSS ->
-                AtollException.internal(message, status.asException());
+            case UNIMPLEMENTED ->
+                said.startsWith(OF_RUNTIME)
+                        ? error(
+                                ErrorCode.UNSUPPORTED_BY_RUNTIME,
+                                message,
+                                "The sandbox's runtime can't do it.",
+                                "Use a template whose runtime is gvisor.",
+                                status)
+                        : AtollException.internal(message, status.asException());
+            case OK, UNKNOWN, INTERNAL, DATA_LOSS -> AtollException.internal(message, status.asException());
         };
     }
+
+    /** How an engine begins to say that a runtime can't do something; one that does not know a call says it in gRPC's words. */
+    private static final String OF_RUNTIME = "the runtime ";
 
     private static AtollException paused(String message) {
         return new AtollException(

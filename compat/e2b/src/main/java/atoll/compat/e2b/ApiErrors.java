@@ -24,7 +24,8 @@ final class ApiErrors {
                     LANGUAGE_UNAVAILABLE,
                     PROGRAM_NOT_FOUND,
                     FILE_CONFLICT,
-                    SNAPSHOT_UNUSABLE -> 400;
+                    SNAPSHOT_UNUSABLE,
+                    UNSUPPORTED_BY_RUNTIME -> 400;
             case UNAUTHENTICATED -> 401;
             case FORBIDDEN, PERMISSION_DENIED -> 403;
             case NOT_FOUND,

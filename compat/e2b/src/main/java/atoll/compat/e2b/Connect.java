@@ -200,6 +200,7 @@ final class Connect {
                     FILE_NOT_FOUND,
                     OUTPUT_EXPIRED -> "not_found";
             case FILE_EXISTS -> "already_exists";
+            case UNSUPPORTED_BY_RUNTIME -> "unimplemented";
             case CONFLICT, FILE_CONFLICT, SNAPSHOT_UNUSABLE, TEMPLATE_BUILD_FAILED, BUILD_STEP_FAILED ->
                 "failed_precondition";
             case TOO_MANY_REQUESTS, QUOTA_EXCEEDED, DISK_FULL, NODE_FULL -> "resource_exhausted";
