@@ -7,6 +7,7 @@ bad() { printf '  FAIL  %-14s %s\n' "$1" "$2"; doctor_failures=$((doctor_failure
 
 doctor() {
   doctor_machine
+  doctor_docker
   doctor_room
   # Where the builds are brought along, nothing is needed to build any.
   if [[ -z ${ATOLL_BUILDS:-} ]]; then
@@ -54,6 +55,17 @@ doctor_machine() {
   if [[ $(cat /proc/sys/kernel/yama/ptrace_scope 2>/dev/null || echo 0) == 3 ]]; then
     bad ptrace "switched off for good (kernel.yama.ptrace_scope=3): set it lower and boot again"
   fi
+}
+
+# The second runtime, for templates that ask for it; nothing needs it.
+doctor_docker() {
+  local socket=${DOCKER_HOST:-unix:///run/docker.sock} version
+  socket=${socket#unix://}
+  if [[ ! -S $socket ]]; then note docker "no Docker Engine at $socket: only templates whose runtime is docker need one"
+  elif version=$(curl -fsS --max-time 10 --unix-socket "$socket" http://docker/version 2>/dev/null | grep -o '"Version":"[0-9][^"]*"' | head -n 1) && [[ -n $version ]]; then
+    version=${version#*:}
+    good docker "${version//\"/} at $socket, for templates whose runtime is docker"
+  else note docker "the Docker Engine at $socket does not answer: only templates whose runtime is docker need it"; fi
 }
 
 doctor_room() {

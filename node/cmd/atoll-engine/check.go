@@ -29,7 +29,10 @@ type facts struct {
 	DiskTotalBytes       uint64   `json:"disk_total_bytes"`
 	DiskAvailableBytes   uint64   `json:"disk_available_bytes"`
 	Root                 bool     `json:"root"`
-	Warnings             []string `json:"warnings"`
+	// DockerProblem is why boxes can't ask for Docker; empty where they can.
+	DockerVersion string   `json:"docker_version"`
+	DockerProblem string   `json:"docker_problem"`
+	Warnings      []string `json:"warnings"`
 }
 
 func factsOf(o options) facts {
@@ -90,5 +93,11 @@ func existing(path string) string {
 func check(o options) error {
 	encoder := json.NewEncoder(os.Stdout)
 	encoder.SetIndent("", "  ")
-	return encoder.Encode(factsOf(o))
+	f := factsOf(o)
+	if d, err := dockerDriver(o, nil); err != nil {
+		f.DockerProblem = err.Error()
+	} else {
+		f.DockerVersion = d.Version()
+	}
+	return encoder.Encode(f)
 }

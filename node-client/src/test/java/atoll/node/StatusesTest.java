@@ -58,6 +58,15 @@ class StatusesTest {
     }
 
     @Test
+    void what_a_runtime_can_not_do_is_told_from_a_call_that_an_engine_does_not_know() {
+        assertThat(ofAny(Status.UNIMPLEMENTED, "the runtime docker can't do it: a pause"))
+                .isEqualTo(ErrorCode.UNSUPPORTED_BY_RUNTIME);
+        assertThat(ofSnapshot(Status.UNIMPLEMENTED, "the runtime docker can't do it: a snapshot with memory"))
+                .isEqualTo(ErrorCode.UNSUPPORTED_BY_RUNTIME);
+        assertThat(ofAny(Status.UNIMPLEMENTED, "Method not found")).isEqualTo(ErrorCode.INTERNAL);
+    }
+
+    @Test
     void a_full_disk_is_told_from_a_full_node() {
         String room = "snapshot of 300 MiB does not fit on the disk of /var/lib/atoll: 100 of 1000 MiB are free";
         assertThat(ofAny(Status.RESOURCE_EXHAUSTED, room)).isEqualTo(ErrorCode.DISK_FULL);
