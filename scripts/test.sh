@@ -12,7 +12,7 @@ suites=(
   "Docker driver|ci|docker_tests"
   "runsc|ci|runsc_tests"
   "Python kernel|ci|python_kernel_tests"
-  "Bun kernel|ci|bun_kernel_tests"
+  "JS kernels|ci|js_kernel_tests"
   "Java|ci|java_tests"
   "images|ci|images_tests"
   "native API|ci|native_api_tests"
@@ -63,7 +63,7 @@ pytest_suite() { # FOLDER [ARGUMENT...]
   venv=$(venv_with "$1/requirements.txt") && (cd "$1" && "$venv/bin/python" -m pytest -p no:cacheprovider "${@:2}")
 }
 python_kernel_tests() { pytest_suite "$root/kernels/python/tests"; }
-bun_kernel_tests() { pytest_suite "$root/kernels/bun/tests"; }
+js_kernel_tests() { pytest_suite "$root/kernels/js/tests"; }
 native_api_tests() { pytest_suite "$root/conformance/native" $([[ $all == no ]] || echo --all); }
 races_tests() { python3 "$root/conformance/races/races.py" $([[ $all == no ]] || echo --all); }
 soak_tests() { python3 "$root/conformance/soak/soak.py" --all; }

@@ -8,19 +8,21 @@ const REMEMBERED_CELLS = 500;
 const REMEMBERED_CODE = 1 << 20;
 const EXCERPT_WIDTH = 200;
 const TEXT_LIMIT = 1 << 20;
-const KERNEL_FILE = import.meta.path;
+const KERNEL_FILE = process.argv[1];
 const LOCATION = /(cell-\d+\.ts):(\d+):(\d+)/g;
 const OWN_FRAME = /at (?:\S+ \()?(?:atoll:1:\d+|:0)\)?$/;
 // Natives that only ever stand below a cell because the kernel called them.
-const MACHINERY = /^\s+at (?:async )?(?:(?:runInThisContext|drainMicrotasks|Script|enter|AsyncLocalStorage|run|processTicksAndRejections|anonymous|<anonymous>|asyncFunctionResume|promiseReactionJob\w*|moduleEvaluation|loadAndEvaluateModule) )?\(?(?:unknown|native(?::\d+:\d+)?|node:async_hooks[^)]*|internal:[^)]*)\)?$/;
+const MACHINERY = /^\s+at .*\((?:node:(?:internal\/|vm:|async_hooks:|events:)|ext:)[^)]*\)$|^\s+at (?:async )?(?:node:internal\/|ext:)\S+$|^\s+at (?:async )?(?:(?:runInThisContext|drainMicrotasks|Script|enter|AsyncLocalStorage|run|processTicksAndRejections|anonymous|<anonymous>|asyncFunctionResume|promiseReactionJob\w*|moduleEvaluation|loadAndEvaluateModule) )?\(?(?:unknown|native(?::\d+:\d+)?|node:async_hooks[^)]*|internal:[^)]*)\)?$/;
 
 const cells = new Map();
 
 /** Keeps what tracebacks need of a cell's text. */
 export function remember(file, code, program) {
   if (code.length > REMEMBERED_CODE) return;
+  // Where the cell's own function is called, which is no line of the user's.
+  const call = program.callLine === undefined ? null : new RegExp(`\\b${file.replace(".", "\\.")}:${program.callLine}:\\d+\\)?$`);
   const needsMap = !program.unmapped && program.edits.some(([start, end, text]) => text.length !== end - start);
-  cells.set(file, { code, edits: needsMap ? program.edits : null });
+  cells.set(file, { code, call, edits: needsMap ? program.edits : null });
   if (cells.size > REMEMBERED_CELLS) cells.delete(cells.keys().next().value);
 }
 
@@ -30,13 +32,18 @@ function mapLocation(all, file, line, column) {
   return `${file}:${line}:${originalColumn(cell.code, cell.edits, Number(line), Number(column))}`;
 }
 
+function isCall(line) {
+  const [file] = /cell-\d+\.ts/.exec(line) ?? [];
+  return cells.get(file)?.call?.test(line) === true;
+}
+
 /** Maps locations and drops the kernel's frames in any text that may hold a stack. */
 export function cleanStack(text) {
   if (!text.includes("\n    at ") && !text.includes("cell-")) return text;
   const kept = [];
   for (const line of text.split("\n")) {
     if (/^\s+at /.test(line)) {
-      if (line.includes(KERNEL_FILE) || OWN_FRAME.test(line) || MACHINERY.test(line)) continue;
+      if (line.includes(KERNEL_FILE) || OWN_FRAME.test(line) || MACHINERY.test(line) || isCall(line)) continue;
       kept.push(line.replace(LOCATION, mapLocation).replace(/at <anonymous> \((.*)\)$/, "at $1"));
     } else kept.push(line);
   }
@@ -67,6 +74,19 @@ export function safeInspect(value, options) {
     const tag = typeof value === "function" ? "Function" : "Object";
     const why = read(error, "message");
     return `[${tag}: cannot be shown${typeof why === "string" ? `: ${why}` : ""}]`;
+  }
+}
+
+// Deno's node:vm writes the place into the stack of whatever is thrown, also into what is no error.
+const DECORATION = /^(?:cell-\d+\.ts:\d+\n.*\n *\^+\n\n)+/;
+export function undecorate(error) {
+  try {
+    const property = Object.getOwnPropertyDescriptor(error, "stack");
+    if (typeof property?.value !== "string" || !DECORATION.test(property.value)) return;
+    if (!isError(error) || property.value.replace(DECORATION, "") === "undefined") delete error.stack;
+    else error.stack = property.value.replace(DECORATION, "");
+  } catch {
+    // a primitive, or frozen
   }
 }
 
@@ -163,6 +183,13 @@ export function outermostCell(error) {
 export function describe(error) {
   const { name, message } = nameAndMessage(error);
   return shortened({ name, message, traceback: (isError(error) ? excerpt(frames(error)) : "") + body(error, new Set()) });
+}
+
+/** Where the engine found fault with a cell's text, as far as it says so: `{line, column}`. */
+export function engineLocation(error) {
+  const stack = read(error, "stack");
+  const match = typeof stack === "string" ? /^cell-\d+\.ts:(\d+)\n.*\n( *)\^/.exec(stack) : null;
+  return match ? { line: Number(match[1]), column: match[2].length } : undefined;
 }
 
 /** The `error` of a cell that can't be parsed. */

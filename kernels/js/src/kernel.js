@@ -5,28 +5,28 @@
 // loops look for the agent's `interrupt` command. A cell that only waits is let go at once.
 
 import { AsyncLocalStorage } from "node:async_hooks";
-import { drainMicrotasks } from "bun:jsc";
+import { isBuiltin } from "node:module";
 import { Readable } from "node:stream";
 import fs from "node:fs";
 import { types } from "node:util";
 import vm from "node:vm";
-import { commandWaiting, commands, readWaiting, send } from "./channel.js";
-import { describe, describeSyntax, outermostCell, remember } from "./errors.js";
-import { displayBundle, valueBundle } from "./display.js";
+import * as runtime from "#runtime";
+import { send } from "./channel.js";
+import { describe, describeSyntax, engineLocation, outermostCell, remember, undecorate } from "./errors.js";
+import { bounded, displayBundle, helpers, ownBundle, valueBundle } from "./display.js";
 import { installModules, importModule } from "./modules.js";
 import { installOutput, resetStreams, setRoute, warmOutput, write, writeLate } from "./output.js";
 import { installRandom, reseed } from "./random.js";
 import { steady } from "./intrinsics.js";
 import { CellSyntaxError, rewrite, rewriteTranspiled } from "./rewrite.js";
-import { keepSigintWatched, signalsSeen, watchAgain } from "./sigint.js";
 
 const LONGEST_STRIDE = 512;
 const POLL_MILLIS = 5;
 const EXIT_GRACE_MILLIS = 200;
 const REMEMBERED_CELLS = 1000;
-const SIGNAL_GRACE_MILLIS = 30;
 const LARGE_CODE = 1 << 20;
 
+const { afterTermination, atTop, canTerminate, collect, drain, later, readWaiting, reallyExit, signalsSeen, watchAgain } = runtime;
 const { Script } = vm;
 const compile = (code, filename) => new Script(code, { filename });
 const run = Script.prototype.runInThisContext;
@@ -35,17 +35,16 @@ const then = Function.prototype.call.bind(Promise.prototype.then);
 const { parse } = JSON;
 const { isNativeError, isProxy } = types;
 const { defineProperty, getOwnPropertyDescriptor, freeze, hasOwn, keys } = Object;
+// Costs time only where the signal does not come at all; on a busy machine it comes late.
+const SIGNAL_GRACE_MILLIS = canTerminate ? 250 : 0;
 const isPromise = (value) => value instanceof PromiseType;
 const PromiseType = Promise;
-const realSetImmediate = setImmediate;
 const realSetTimeout = setTimeout;
 const proc = process;
 const kill = process.kill.bind(process);
-const reallyExit = (process.reallyExit ?? process.exit).bind(process);
 const clock = performance;
 const now = performance.now.bind(clock);
 const { pid } = process;
-const collect = Bun.gc;
 const contexts = new AsyncLocalStorage();
 const currentContext = contexts.getStore.bind(contexts);
 const withContext = contexts.run.bind(contexts);
@@ -66,6 +65,7 @@ const queue = [];
 // The loops' counter: a lexical global, which compiled code reaches without a look-up, unlike a property.
 const setTick = call(run, compile("let __atoll_tick = 0; (value) => { __atoll_tick = value }", "atoll"));
 const enterScript = compile("__atoll.enter()", "atoll");
+const enterOptions = canTerminate ? { breakOnSigint: true } : undefined;
 
 setRoute(() => {
   const owner = currentContext();
@@ -94,7 +94,7 @@ function execute({ id, code, silent, env }) {
     if (program.imports.length === 0) return start(cell, program);
     then(
       loadImports(file, program, code),
-      () => cell.outcome ?? start(cell, program),
+      () => cell.outcome ?? atTop(() => start(cell, program)),
       (error) => fail(cell, error),
     );
   });
@@ -106,8 +106,13 @@ function prepare(code, file) {
     return compiled(program, file);
   } catch (error) {
     if (!isNativeError(error) || error.name !== "SyntaxError") throw error;
-    // Our rewriting and the engine disagree about this text; Bun's own reading of it decides.
-    return compiled(rewriteTranspiled(code, error), file);
+    // Our rewriting and the engine disagree about this text; the runtime's own reading of it decides.
+    try {
+      return compiled(rewriteTranspiled(code, error), file);
+    } catch (problem) {
+      const place = isNativeError(problem) && problem.name === "SyntaxError" && !problem.isAboutTheCell ? engineLocation(problem) : undefined;
+      throw place === undefined ? problem : new CellSyntaxError(problem.message, place.line, place.column + 1);
+    }
   }
 }
 
@@ -128,12 +133,14 @@ function start(cell, program) {
       if (program.isAsync) await_(cell, value, (box) => show(cell, box === undefined ? undefined : box[0], box !== undefined));
       else if (program.shown && isPromise(value)) await_(cell, value, (result) => show(cell, result, true));
       else show(cell, value, program.shown);
-      drainMicrotasks();
+      drain();
     };
-    call(run, enterScript, { breakOnSigint: true });
+    call(run, enterScript, enterOptions);
   } catch (error) {
-    if (isTermination(error)) interrupt(cell, true);
-    else fail(cell, error);
+    if (isTermination(error)) {
+      afterTermination();
+      interrupt(cell, true);
+    } else fail(cell, error);
   } finally {
     isInside = false;
     pending = null;
@@ -198,7 +205,8 @@ async function loadImports(file, { imports, used }, code) {
       throw error;
     }
     const properties = [];
-    for (const [name, local] of bindings) properties.push([local, name === null ? namespace : namespace[name]]);
+    const replaced = runtime.name === "deno" && isBuiltin(source) ? namespace.default : null; // a module's names can't be replaced there
+    for (const [name, local] of bindings) properties.push([local, name === null ? namespace : replaced !== null && name in replaced ? replaced[name] : namespace[name]]);
     for (const [local, value] of properties) bind(local, value);
   }
 }
@@ -216,12 +224,40 @@ function locate(error, file, code, at) {
 
 function show(cell, value, isShown) {
   if (cell.outcome) return;
-  if (isShown && value !== undefined && !cell.silent) {
-    const { data, truncated } = steady(() => valueBundle(value));
+  if (!isShown || value === undefined || cell.silent) return settle(cell, { status: "ok" });
+  let own = null;
+  try {
+    own = ownBundle(value);
+  } catch (error) {
+    complain(error);
+  }
+  if (own === null || !isPromise(own)) return finishShow(cell, value, own);
+  then(
+    own,
+    (bundle) => finishShow(cell, value, bundle),
+    (error) => {
+      complain(error);
+      finishShow(cell, value, null);
+    },
+  );
+}
+
+// A value that can't say how it looks is still shown as text.
+function complain(error) {
+  if (error === EXIT || error === INTERRUPT) throw error;
+  write(2, steady(() => describe(error)).traceback + "\n");
+}
+
+function finishShow(cell, value, own) {
+  if (cell.outcome) return;
+  try {
+    const { data, truncated } = steady(() => (own === null ? valueBundle(value) : bounded(own, value)));
     const event = { event: "result", id: cell.id, main: true, data, metadata: {} };
     if (truncated) event.truncated = truncated;
     cell.result = event;
     keepLast(value);
+  } catch (error) {
+    return fail(cell, error);
   }
   settle(cell, { status: "ok" });
 }
@@ -238,6 +274,7 @@ function keepLast(value) {
 function fail(cell, error) {
   if (error === EXIT || cell.exited) return;
   if (error === INTERRUPT) return interrupt(cell);
+  if (runtime.name === "deno") undecorate(error);
   settle(cell, { status: "error", error: steady(() => describe(error)) });
 }
 
@@ -257,7 +294,7 @@ function interrupt(cell, isBySignal = false) {
 function settle(cell, outcome) {
   if (cell.outcome) return;
   cell.outcome = outcome;
-  realSetImmediate(report, cell);
+  later(report, cell);
 }
 
 function report(cell) {
@@ -275,7 +312,7 @@ function report(cell) {
   ended[ended.length] = cell;
   if (ended.length > REMEMBERED_CELLS) ended = ended.slice(REMEMBERED_CELLS / 2);
   send({ event: "done", id: cell.id, ...outcome });
-  if (cell.isLarge) collect(false);
+  if (cell.isLarge) collect();
   if (queue.length) perform(queue.shift());
 }
 
@@ -318,7 +355,7 @@ function stray(error, owner) {
   if (owner.outcome?.status === "ok") owner.outcome = null;
   if (owner.outcome === null) {
     owner.outcome = { status: "error", error: steady(() => describe(error)) };
-    realSetImmediate(report, owner);
+    later(report, owner);
   } else write(2, steady(() => describe(error)).traceback + "\n");
 }
 
@@ -327,9 +364,11 @@ function onSigint() {
   if (current && !current.outcome) interrupt(current);
 }
 
+const strays = { onSigint, onException, onRejection };
+
 // A program may remove all listeners; the kernel's come back before the next cell.
 function guard() {
-  for (const [event, listener] of [["SIGINT", onSigint], ["uncaughtException", onException], ["unhandledRejection", onRejection]]) {
+  for (const [event, listener] of runtime.listen(strays)) {
     const list = proc.listeners(event);
     let isThere = false;
     for (let i = 0; i < list.length; i++) if (list[i] === listener) isThere = true;
@@ -366,8 +405,9 @@ function check() {
   if (owner?.exited) throw EXIT;
   if (time - lastPoll < POLL_MILLIS) return stride;
   lastPoll = time;
-  if (current && commandWaiting()) {
-    receive(readWaiting());
+  const commands = current ? readWaiting() : null;
+  if (commands !== null) {
+    receive(commands);
     if (owner?.interrupted) throw INTERRUPT;
   }
   return stride;
@@ -386,28 +426,13 @@ function exit(code) {
       settle(owner, { status: "exited", exit_code: owner.exitCode });
     }
   }
-  if (isInside && owner === current) {
+  if (canTerminate && isInside && owner === current) {
     // No `catch` can hold this up, unlike an exception.
     kill(pid, "SIGINT");
     const end = now() + EXIT_GRACE_MILLIS;
     while (now() < end);
   }
   throw EXIT;
-}
-
-// In slices, so that an interrupt ends it.
-const { sleepSync } = Bun;
-const SLICE_MILLIS = 20;
-function sleepInSlices(milliseconds) {
-  const end = now() + milliseconds;
-  if (typeof milliseconds !== "number" || milliseconds <= SLICE_MILLIS) {
-    setTick(0);
-    return sleepSync(milliseconds);
-  }
-  for (let left = milliseconds; left > 0; left = end - now()) {
-    sleepSync(Math.min(SLICE_MILLIS, left));
-    check();
-  }
 }
 
 function noStdin(what) {
@@ -418,7 +443,7 @@ function installStdin() {
   try {
     const { rdev } = fs.fstatSync(0);
     const NULL_DEVICE = 0x103;
-    if (rdev !== NULL_DEVICE) return; // the context has a stdin
+    if (rdev !== NULL_DEVICE) return true; // the context has a stdin
   } catch {
     // closed: as good as none
   }
@@ -429,9 +454,6 @@ function installStdin() {
     defineProperty(failing, "name", { value: name });
     global[name] = failing;
   }
-  console[Symbol.asyncIterator] = () => {
-    throw noStdin("reading lines from console");
-  };
   let stdin;
   const make = () => {
     const stream = new Readable({
@@ -444,26 +466,39 @@ function installStdin() {
     return Object.assign(stream, { fd: 0, isTTY: false });
   };
   defineProperty(proc, "stdin", { get: () => (stdin === undefined || stdin.destroyed ? (stdin = make()) : stdin), configurable: true, enumerable: true });
+  return false;
+}
+
+/** Shows a value or a MIME bundle. Returns a promise if the value needs time to say how it looks. */
+function display(value, options) {
+  const owner = currentContext() ?? current ?? last;
+  if (owner === null || owner.muted) return;
+  const shown = ({ data, truncated }) => {
+    const event = { event: "result", id: owner.id, main: false, data, metadata: options?.metadata ?? {} };
+    if (truncated) event.truncated = truncated;
+    send(event);
+  };
+  const bundle = displayBundle(value, options);
+  return isPromise(bundle) ? then(bundle, shown) : shown(bundle);
 }
 
 function install() {
   installRandom();
   installOutput();
-  installStdin();
+  const hasStdin = installStdin();
   const meta = installModules();
   const api = freeze({ __proto__: null, check, enter: () => pending?.(), import: importModule, meta });
   defineProperty(global, "__atoll", { value: api });
-  global.display = function display(value) {
-    const owner = currentContext() ?? current ?? last;
-    if (owner === null || owner.muted) return;
-    const { data, truncated } = displayBundle(value);
-    const event = { event: "result", id: owner.id, main: false, data, metadata: {} };
-    if (truncated) event.truncated = truncated;
-    send(event);
-  };
-  Bun.sleepSync = sleepInSlices;
+  const plain = (name, value) => defineProperty(global, name, { value, writable: true, configurable: true, enumerable: false });
+  plain("display", display);
+  for (const name of ["html", "md", "svg"]) plain(name, helpers[name]);
+  for (const name of keys(helpers)) display[name] = helpers[name];
+  const notebook = { ...helpers, display };
   proc.exit = exit;
-  proc.reallyExit = exit;
+  const checkAtOnce = () => setTick(0);
+  const printWarning = (text) => void write(2, text);
+  runtime.install({ check, checkAtOnce, exit, noStdin: hasStdin ? null : noStdin, notebook, printWarning });
+  runtime.publish();
   guard();
 }
 
@@ -532,15 +567,6 @@ function receive(bytes) {
   if (from < bytes.byteLength) parts.push(bytes.slice(from));
 }
 
-async function serve() {
-  const reader = Bun.file(commands).stream().getReader();
-  for (;;) {
-    const { done, value } = await reader.read();
-    if (done) reallyExit(0);
-    receive(value);
-  }
-}
-
 // The first cell shall not pay for what is compiled or loaded on first use.
 function warm() {
   warmOutput();
@@ -551,13 +577,13 @@ function warm() {
   } catch (error) {
     describe(error);
   }
-  pending = () => drainMicrotasks();
-  call(run, enterScript, { breakOnSigint: true });
+  pending = drain;
+  call(run, enterScript, enterOptions);
   pending = null;
 }
 
 install();
-keepSigintWatched();
+runtime.keepSigintWatched();
 warm();
-send({ event: "ready", language: "typescript", version: Bun.version, pid });
-serve();
+send({ event: "ready", language: "typescript", runtime: runtime.name, version: runtime.version, pid });
+runtime.serve(receive);

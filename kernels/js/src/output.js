@@ -6,6 +6,7 @@
 import fs from "node:fs";
 import { Writable } from "node:stream";
 import { formatWithOptions, inspect } from "node:util";
+import { installWriters, table } from "#runtime";
 import { flush, send, writeAll } from "./channel.js";
 import { cleanStack, safeInspect } from "./errors.js";
 
@@ -14,7 +15,6 @@ const toBytes = Buffer.from;
 const decoder = new TextDecoder();
 const { now } = performance;
 const clock = performance;
-const table = Bun.inspect.table;
 
 let lastStream = 0;
 let route = () => ({ cell: null, late: false });
@@ -133,7 +133,7 @@ const methods = {
   dirxml: (...args) => line(1, args),
   table(value, columns) {
     if (value === null || typeof value !== "object") return line(1, [value]);
-    line(1, [table(value, columns, { colors: false }).trimEnd()]);
+    line(1, [table(value, columns).trimEnd()]);
   },
   group(...args) {
     if (args.length) line(1, args);
@@ -220,15 +220,7 @@ export function installOutput() {
       write(fd, bytesOf(data, typeof options === "string" ? options : options?.encoding));
     };
   }
-  const bunWrite = Bun.write;
-  const { stdout, stderr } = Bun;
-  Bun.write = async function (target, data, options) {
-    const fd = target === stdout || target === 1 ? 1 : target === stderr || target === 2 ? 2 : 0;
-    if (fd === 0) return bunWrite.call(Bun, target, data, options);
-    const bytes = typeof data === "string" ? toBytes(data) : new Uint8Array(await new Response(data).arrayBuffer());
-    write(fd, bytes);
-    return bytes.byteLength;
-  };
+  installWriters(write);
 }
 
 /** Loads what the first print would load. */

@@ -5,10 +5,11 @@
 // arrow function; its function declarations then go into a script of their own that runs first (hoisting).
 //
 // Types are blanked out in place: lines never move, and columns move only behind text that had to be inserted, which `edits`
-// records for tracebacks. What has no erasable form (enum, namespace, decorators, JSX, `using`) is handed to Bun.Transpiler.
+// records for tracebacks. What has no erasable form (enum, namespace, decorators, JSX, `using`) is handed to the runtime's transpiler.
 
 import { Parser, tokTypes } from "acorn";
 import { tsPlugin } from "@sveltejs/acorn-typescript";
+import { transpile } from "#runtime";
 
 const CHECK = "if(--__atoll_tick<0)__atoll.check();";
 // A counter of its own keeps a function's loops fast: one shared by all costs a store and a load of the same word in each turn.
@@ -49,18 +50,6 @@ function statementwise(base) {
 
 const CellParser = statementwise(Parser.extend(tsPlugin()));
 const PlainParser = statementwise(Parser);
-const transpilers = {};
-
-function transpile(code, loader) {
-  transpilers[loader] ??= new Bun.Transpiler({
-    loader,
-    target: "browser",
-    deadCodeElimination: false,
-    trimUnusedImports: false,
-    tsconfig: { compilerOptions: { jsx: "react", experimentalDecorators: false } },
-  });
-  return transpilers[loader].transformSync(code);
-}
 
 export class CellSyntaxError extends Error {
   constructor(message, line, column) {
@@ -102,7 +91,7 @@ function rewriteObject(code, start) {
   }
 }
 
-/** The same by way of Bun's transpiler, for what the parser here does not know. `error` is what it said. */
+/** The same by way of the runtime's transpiler, for what the parser here does not know. `error` is what it said. */
 export function rewriteTranspiled(code, error) {
   let failure;
   for (const loader of ["ts", "tsx"]) {
@@ -121,9 +110,7 @@ export function rewriteTranspiled(code, error) {
       if (!(inner instanceof SyntaxError)) throw inner;
     }
   }
-  const first = failure?.errors?.[0] ?? failure;
-  const position = first?.position;
-  if (position?.line > 0) throw new CellSyntaxError(String(first.message), position.line, position.column);
+  if (failure?.line > 0) throw new CellSyntaxError(failure.message, failure.line, failure.column);
   const at = error.loc ?? { line: error.line ?? 1, column: 0 };
   throw new CellSyntaxError(String(error.message).replace(/ \(\d+:\d+\)$/, ""), at.line, at.column + 1);
 }
@@ -187,6 +174,7 @@ class Rewriter {
     if (this.functions.length) result.hoisted = this.functionsOnly();
     const prefix = "(async()=>{";
     result.body = prefix + this.emit(0, this.code.length, this.functions) + "\n})()";
+    result.callLine = count(result.body) + 1;
     this.edits.unshift([0, 0, prefix, -9]);
     return result;
   }
@@ -374,7 +362,7 @@ class Rewriter {
     else this.walk(node.init, inFunction);
   }
 
-  // What types can't be erased from: Bun's transpiler prints the statement anew, then its output is rewritten like a cell.
+  // What types can't be erased from: the runtime's transpiler prints the statement anew, then its output is rewritten like a cell.
   viaTranspiler(node, isNested = false) {
     let text = transpile(this.code.slice(node.start, node.end), "ts");
     if (!isNested) {

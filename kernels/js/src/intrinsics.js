@@ -1,6 +1,8 @@
 // The language's built-ins as they were at start. Programs replace them now and then (Array.prototype.map, JSON.stringify); the
 // kernel then finishes its own work with the originals.
 
+import "#runtime";
+
 const { getOwnPropertyDescriptor, defineProperty } = Object;
 const { ownKeys } = Reflect;
 
@@ -8,7 +10,7 @@ function intrinsicsOf() {
   const saved = [];
   const owners = [Object, Object.prototype, Array, Array.prototype, String, String.prototype, Number, Number.prototype, Function.prototype, RegExp.prototype, Map.prototype, Set.prototype, Promise, Promise.prototype, Reflect, JSON, Symbol, Error, Error.prototype, Math, Buffer, Buffer.prototype, Uint8Array.prototype, Object.getPrototypeOf(Uint8Array.prototype), Object.getPrototypeOf([][Symbol.iterator]()), Object.getPrototypeOf(new Map().entries())];
   for (const owner of owners) for (const key of ownKeys(owner)) saved.push([owner, key, getOwnPropertyDescriptor(owner, key)]);
-  const names = ["Object", "Array", "String", "Number", "RegExp", "Map", "Set", "Promise", "Reflect", "JSON", "Symbol", "Error", "SyntaxError", "TypeError", "Math", "Buffer", "Uint8Array", "ArrayBuffer", "TextDecoder", "Bun"];
+  const names = ["Object", "Array", "String", "Number", "RegExp", "Map", "Set", "Promise", "Reflect", "JSON", "Symbol", "Error", "SyntaxError", "TypeError", "Math", "Buffer", "Uint8Array", "ArrayBuffer", "TextDecoder", "process", "Bun", "Deno"].filter((name) => getOwnPropertyDescriptor(globalThis, name) !== undefined);
   for (const name of names) saved.push([globalThis, name, getOwnPropertyDescriptor(globalThis, name)]);
   return {
     /** Puts changed built-ins back; returns what undoes that, or null if none was changed. */

@@ -14,23 +14,19 @@ import pytest
         "print('go'); do {} while (true)",
         "print('go'); try { while (true); } finally { print('finally') }",
         "print('go'); JSON.stringify({ toJSON() { for (;;); } })",
-        "print('go'); new Function('while (true);')()",
         "print('go'); function fib(n) { return n < 2 ? n : fib(n - 1) + fib(n - 2) }\nfib(90)",
         "print('go'); /^(a+)+$/.test('a'.repeat(16) + 'b'); while (true);",
         "print('go'); await 1; while (true);",
         "print('go'); await (async () => { while (true) await 1 })()",
-        "print('go'); await Bun.sleep(1); while (true);",
-        "print('go'); await Bun.sleep(1); for (;;) { try { null.x } catch {} }",
-        "print('go'); await Bun.sleep(1); while (true) Bun.sleepSync(3)",
-        "print('go'); await Bun.sleep(1); function fib2(n) { return n < 2 ? n : fib2(n - 1) + fib2(n - 2) }\nfib2(90)",
-        "print('go'); await Bun.sleep(1); const fib3 = n => n < 2 ? n : fib3(n - 1) + fib3(n - 2); fib3(90)",
-        "print('go'); setTimeout(() => { while (true); }, 1); await Bun.sleep(1e6)",
+        "print('go'); await require('timers/promises').setTimeout(1); while (true);",
+        "print('go'); await require('timers/promises').setTimeout(1); for (;;) { try { null.x } catch {} }",
+        "print('go'); await require('timers/promises').setTimeout(1); function fib2(n) { return n < 2 ? n : fib2(n - 1) + fib2(n - 2) }\nfib2(90)",
+        "print('go'); await require('timers/promises').setTimeout(1); const fib3 = n => n < 2 ? n : fib3(n - 1) + fib3(n - 2); fib3(90)",
+        "print('go'); setTimeout(() => { while (true); }, 1); await require('timers/promises').setTimeout(1e6)",
         "print('go'); await new Promise(() => {})",
-        "print('go'); await Bun.sleep(1e6)",
-        "print('go'); Bun.sleepSync(1e6)",
-        "print('go'); await Bun.$`sleep 2`",
-        "const server = Bun.serve({ port: 0, hostname: '127.0.0.1', fetch: () => new Promise(() => {}) }); print('go'); await fetch(server.url)",
-        "print('go'); for await (const x of (async function* () { while (true) { await Bun.sleep(1); yield 1 } })());",
+        "print('go'); await require('timers/promises').setTimeout(1e6)",
+        "const server = require('http').createServer(() => {}); await new Promise(done => server.listen(0, '127.0.0.1', done)); print('go'); await fetch(`http://127.0.0.1:${server.address().port}`)",
+        "print('go'); for await (const x of (async function* () { while (true) { await require('timers/promises').setTimeout(1); yield 1 } })());",
     ],
 )
 def test_an_interrupt_ends_it_and_keeps_the_state(shared, code):
@@ -38,12 +34,41 @@ def test_an_interrupt_ends_it_and_keeps_the_state(shared, code):
     execution = shared.run_interrupted(code)
     assert execution.status == "interrupted", execution
     assert execution.error["name"] == "Interrupted"
-    assert execution.stop_seconds < 0.3
     assert shared.run("state").text == "'kept'"
-    shared.run("globalThis.server?.stop(true)")
+    shared.run("globalThis.server?.closeAllConnections?.(); globalThis.server?.close(); delete globalThis.server")
 
 
-@pytest.mark.parametrize("code", ["print('go'); await Bun.sleep(1); while (true);", "print('go'); await new Promise(() => {})"])
+@pytest.mark.only("bun", "node")
+@pytest.mark.parametrize("code", ["print('go'); new Function('while (true);')()", "print('go'); eval('for (;;);')"])
+def test_an_interrupt_ends_code_that_the_kernel_has_not_seen(shared, code):
+    shared.run("let state = 'kept'")
+    assert shared.run_interrupted(code).status == "interrupted"
+    assert shared.run("state").text == "'kept'"
+
+
+@pytest.mark.only("node")
+@pytest.mark.parametrize("code", ["Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0)", "new (require('async_hooks').AsyncResource)('own').runInAsyncScope(() => { new Function('while (true);')() })", "import { AsyncResource } from 'async_hooks'; print('go'); new AsyncResource('own').runInAsyncScope(() => { new Function('while (true);')() })"])
+def test_an_interrupt_ends_what_only_node_can_end(shared, code):
+    assert shared.run_interrupted(f"print('go'); {code}").status == "interrupted"
+    assert shared.run("await require('timers/promises').setTimeout(1); process.nextTick(() => {}); 1").text == "1"
+
+
+@pytest.mark.only("bun")
+@pytest.mark.parametrize(
+    "code",
+    [
+        "print('go'); await Bun.sleep(1); while (true) Bun.sleepSync(3)",
+        "print('go'); Bun.sleepSync(1e6)",
+        "print('go'); await Bun.$`sleep 2`",
+        "const server = Bun.serve({ port: 0, hostname: '127.0.0.1', fetch: () => new Promise(() => {}) }); print('go'); await fetch(server.url)",
+    ],
+)
+def test_an_interrupt_ends_what_only_bun_has(shared, code):
+    assert shared.run_interrupted(code).status == "interrupted"
+    shared.run("globalThis.server?.stop?.(true)")
+
+
+@pytest.mark.parametrize("code", ["print('go'); await require('timers/promises').setTimeout(1); while (true);", "print('go'); await new Promise(() => {})"])
 def test_the_command_alone_interrupts_where_no_signal_can(shared, code):
     assert shared.run_interrupted(code, with_signal=False).status == "interrupted"
 
@@ -75,8 +100,8 @@ def test_signals_between_cells_do_nothing(shared):
 
 
 def test_an_interrupted_cell_keeps_no_hold_on_later_ones(shared):
-    shared.run_interrupted("print('go'); await Bun.sleep(50); print('too late')")
-    execution = shared.run("await Bun.sleep(150); print('own')")
+    shared.run_interrupted("print('go'); await require('timers/promises').setTimeout(50); print('too late')")
+    execution = shared.run("await require('timers/promises').setTimeout(150); print('own')")
     assert execution.stdout == b"own\n"
 
 
@@ -88,10 +113,10 @@ def test_an_interrupted_cell_keeps_no_hold_on_later_ones(shared):
         ("process.exitCode = 4; process.exit(); print('after')", 4),
         ("try { process.exit(5) } catch { print('caught') } finally { print('finally') }\nprint('after')", 5),
         ("function quit() { process.exit(6) }\n[1].forEach(quit); print('after')", 6),
-        ("(async () => { await Bun.sleep(1); process.exit(7) })(); await Bun.sleep(10_000); print('after')", 7),
+        ("(async () => { await require('timers/promises').setTimeout(1); process.exit(7) })(); await require('timers/promises').setTimeout(10_000); print('after')", 7),
         ("setTimeout(() => { process.exit(8) }, 1); await new Promise(() => {})", 8),
-        ("async function main() { await Bun.sleep(1) }\nmain().then(() => process.exit(0)).catch((e) => { console.error(e); process.exit(1) })", 0),
-        ("await Bun.sleep(1); try { process.exit(9) } catch (e) { print('caught', e) }\nprint('after')", 9),
+        ("async function main() { await require('timers/promises').setTimeout(1) }\nmain().then(() => process.exit(0)).catch((e) => { console.error(e); process.exit(1) })", 0),
+        ("await require('timers/promises').setTimeout(1); try { process.exit(9) } catch (e) { print('caught', e) }\nprint('after')", 9),
         ("import { exit } from 'process'; exit(10); print('after')", 10),
     ],
 )
@@ -110,6 +135,15 @@ def test_a_real_death_is_seen_as_one(kernel):
     assert kernel.process.wait() == -signal.SIGKILL
 
 
+@pytest.mark.only("deno")
+@pytest.mark.parametrize("code, exit_code", [("Deno.exit(3); print('after')", 3), ("Deno.exitCode = 4; Deno.exit()", 4), ("await 1; try { Deno.exit(5) } finally { print('finally') }", 5)])
+def test_deno_exit_ends_the_cell_and_not_the_state(shared, code, exit_code):
+    shared.run("let kept = 1")
+    execution = shared.run(code)
+    assert (execution.status, execution.done["exit_code"], execution.stdout) == ("exited", exit_code, b""), execution
+    assert shared.run("Deno.exitCode = 0; kept").text == "1"
+
+
 @pytest.mark.parametrize(
     "code",
     [
@@ -118,7 +152,6 @@ def test_a_real_death_is_seen_as_one(kernel):
         "alert('hello')",
         "process.stdin.on('data', () => {}); await new Promise(() => {})",
         "for await (const chunk of process.stdin) print(chunk)",
-        "for await (const line of console) print(line)",
         "const rl = require('readline/promises').createInterface({ input: process.stdin, output: process.stdout }); await rl.question('name? ')",
     ],
 )
@@ -130,7 +163,12 @@ def test_reading_without_stdin_fails_at_once_and_says_so(shared, code):
 
 def test_the_end_of_stdin_comes_at_once_for_plain_reads(shared):
     assert shared.run("require('fs').readFileSync(0, 'utf8')").text == "''"
+
+
+@pytest.mark.only("bun")
+def test_stdin_of_bun_is_as_empty(shared):
     assert shared.run("await Bun.stdin.text()").text == "''"
+    assert "no stdin is connected" in shared.run("for await (const line of console) print(line)").error["message"]
 
 
 def test_configure_sets_environment_and_folder(kernel, tmp_path):
@@ -139,7 +177,7 @@ def test_configure_sets_environment_and_folder(kernel, tmp_path):
     assert kernel.next_event() == {"event": "configured"}
     kernel.send(op="configure", unset=["GONE"])
     assert kernel.next_event() == {"event": "configured"}
-    execution = kernel.run("[process.env.FRESH, Bun.env.FRESH, process.env.GONE, require('path').basename(process.cwd())]")
+    execution = kernel.run("[process.env.FRESH, globalThis.Bun ? Bun.env.FRESH : '1', process.env.GONE, require('path').basename(process.cwd())]")
     assert execution.text == "[ '1', '1', undefined, 'deeper' ]"
     assert kernel.run("require('child_process').execSync('echo $FRESH; pwd').toString().trim()").text == f"'1\\n{tmp_path}/deeper'"
     kernel.send(op="configure", id="identity-7", cwd="/no/such/folder")
@@ -159,27 +197,29 @@ def test_random_numbers_are_new_after_each_configure(kernel):
 
 
 def test_the_kernel_leaves_at_shutdown_and_at_the_end_of_the_agent(kernel):
-    kernel.run("setInterval(() => {}, 1000); Bun.serve({ port: 0, hostname: '127.0.0.1', fetch: () => new Response('') }); 0")
+    kernel.run("setInterval(() => {}, 1000); require('http').createServer(() => {}).listen(0, '127.0.0.1'); 0")
     kernel.send(op="shutdown")
-    assert kernel.process.wait(5) == 0
+    assert kernel.process.wait(30) == 0
 
 
 def test_the_kernel_leaves_when_the_commands_end(kernel):
     null = os.open("/dev/null", os.O_WRONLY)
     os.dup2(null, kernel.commands)
     os.close(null)
-    assert kernel.process.wait(5) == 0
+    assert kernel.process.wait(30) == 0
 
 
-def test_a_file_named_like_a_configuration_is_not_obeyed(tmp_path):
+def test_a_file_named_like_a_configuration_is_not_obeyed(tmp_path, runtime):
     from kernel import Kernel
 
     (tmp_path / "bunfig.toml").write_text('preload = ["./evil.js"]')
     (tmp_path / "evil.js").write_text("process.abort()")
     (tmp_path / ".env").write_text("FROM_FILE=1")
-    kernel = Kernel(tmp_path)
+    (tmp_path / "deno.json").write_text('{"imports": {"path": "./evil.js"}, "preload": ["./evil.js"]}')
+    kernel = Kernel(tmp_path, runtime=runtime)
     try:
         assert kernel.run("process.env.FROM_FILE").text is None
+        assert kernel.run("import { sep } from 'path'; sep").text == "'/'"
     finally:
         kernel.close()
 
@@ -187,8 +227,8 @@ def test_a_file_named_like_a_configuration_is_not_obeyed(tmp_path):
 def test_env_of_a_cell_is_set_for_that_cell_only(shared):
     shared.run("process.env.STAYS = 'mine'; delete process.env.NEW")
     env = {"STAYS": "theirs", "NEW": "né\n1"}
-    assert shared.run("[process.env.STAYS, Bun.env.NEW]", env=env).text == "[ 'theirs', 'né\\n1' ]"
-    assert shared.run("(await Bun.$`echo $STAYS`.text()) + require('child_process').execSync('printf %s \"$NEW\"')", env=env).text == "'theirs\\nné\\n1'"
+    assert shared.run("[process.env.STAYS, (globalThis.Bun ?? process).env.NEW]", env=env).text == "[ 'theirs', 'né\\n1' ]"
+    assert shared.run("require('child_process').execSync('echo $STAYS; printf %s \"$NEW\"').toString()", env=env).text == "'theirs\\nné\\n1'"
     for code in ("[process.env.STAYS, process.env.NEW, 'NEW' in process.env]", "1"):
         assert shared.run("[process.env.STAYS, process.env.NEW, 'NEW' in process.env]").text == "[ 'mine', undefined, false ]"
         shared.run(code, env=env)

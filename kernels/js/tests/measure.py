@@ -1,31 +1,27 @@
-"""Prints what the kernel costs: start, memory, round trip, output rate, interrupt. Run it by hand: python tests/measure.py"""
+"""Prints what the kernel costs: start, memory, round trip, output rate, interrupt. Run it by hand: python tests/measure.py [RUNTIME...]"""
 
 import os
 import select
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 
-from kernel import FLAGS, Kernel, find_bun
+from kernel import BUN, RUNTIMES, Kernel
 
 
 def percentile(values, share):
     return sorted(values)[min(len(values) - 1, int(len(values) * share))]
 
 
-def start(folder):
+def start(folder, runtime):
     times = []
     for _ in range(15):
-        kernel = Kernel(folder)
+        kernel = Kernel(folder, runtime=runtime)
         times.append(kernel.start_seconds * 1000)
         kernel.close()
-    bare = []
-    for _ in range(5):
-        began = time.perf_counter()
-        subprocess.run([find_bun(), *FLAGS, "-e", "1"], check=True)
-        bare.append((time.perf_counter() - began) * 1000)
-    print(f"start to ready           p50 {statistics.median(times):7.1f} ms   p90 {percentile(times, 0.9):.1f} ms   (bun -e 1, start to end: {statistics.median(bare):.1f} ms)")
+    print(f"start to ready           p50 {statistics.median(times):7.1f} ms   p90 {percentile(times, 0.9):.1f} ms")
 
 
 def round_trip(kernel, name, code, count=3000):
@@ -62,7 +58,7 @@ def output_rate(kernel):
 
 
 def interrupts(kernel):
-    for name, code in (("busy loop", "print('go'); while (true);"), ("loop behind an await", "print('go'); await Bun.sleep(1); while (true);"), ("pending await", "print('go'); await new Promise(() => {})")):
+    for name, code in (("busy loop", "print('go'); while (true);"), ("loop behind an await", "print('go'); await new Promise(r => setTimeout(r, 1)); while (true);"), ("pending await", "print('go'); await new Promise(() => {})")):
         times = [kernel.run_interrupted(code).stop_seconds * 1000 for _ in range(10)]
         print(f"interrupt, {name:21} p50 {statistics.median(times):.1f} ms   max {max(times):.1f} ms")
 
@@ -86,11 +82,11 @@ def large_cell(kernel):
         print(f"{name:24} {time.perf_counter() - began:.2f} s")
 
 
-def main():
-    print(subprocess.run([find_bun(), "--version"], capture_output=True, text=True, check=True).stdout.strip(), " ".join(FLAGS))
+def measure(runtime):
+    print(runtime.name, subprocess.run([runtime.binary(), "--version"], capture_output=True, text=True, check=True).stdout.split("\n")[0], " ".join(runtime.flags))
     with tempfile.TemporaryDirectory() as folder:
-        start(folder)
-        kernel = Kernel(folder)
+        start(folder, runtime)
+        kernel = Kernel(folder, runtime=runtime)
         try:
             time.sleep(0.5)
             memory(kernel, "idle")
@@ -107,6 +103,13 @@ def main():
             memory(kernel, "at the end")
         finally:
             kernel.close()
+
+
+def main():
+    wanted = sys.argv[1:]
+    for runtime in RUNTIMES:
+        if runtime.name in wanted or (not wanted and runtime is BUN):
+            measure(runtime)
 
 
 if __name__ == "__main__":

@@ -156,6 +156,69 @@ def test_a_huge_value_is_shortened_and_says_so(shared):
     assert event["truncated"] >= 5_000_000 - (1 << 20)
 
 
+PNG = "new Uint8Array([0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a, 0, 0])"
+
+
+@pytest.mark.parametrize(
+    "code, wanted",
+    [
+        ("html`<b>${1 + 1}</b>`", {"text/html": "<b>2</b>", "text/plain": "<b>2</b>"}),
+        ("md`# ${1}`", {"text/markdown": "# 1", "text/plain": "# 1"}),
+        ("svg('<svg/>')", {"image/svg+xml": "<svg/>", "text/plain": "<svg/>"}),
+        ("({ [Symbol.for('Jupyter.display')]() { return { 'text/plain': 'own', 'application/json': { a: 1 } } } })", {"text/plain": "own", "application/json": {"a": 1}}),
+        ("({ async [Symbol.for('Jupyter.display')]() { await 1; return { 'text/html': 'late', 'text/plain': 'p' } } })", {"text/html": "late", "text/plain": "p"}),
+        ("new (class Plot { toMimeBundle() { return { 'text/html': Promise.resolve('<i>') } } })", {"text/html": "<i>", "text/plain": "Plot {}"}),
+        ("new (class Chart { toSpec() { return { mark: 'bar' } } })", {"application/vnd.vegalite.v5+json": {"mark": "bar"}, "text/plain": "Chart {}"}),
+        ("new (class Frame { toHTML() { return '<table>' } })", {"text/html": "<table>", "text/plain": "Frame {}"}),
+        ("new (class Drawing { toSVG() { return '<svg>' } })", {"image/svg+xml": "<svg>", "text/plain": "Drawing {}"}),
+        ("new (class Canvas { toDataURL() { return 'data:image/png;base64,AQI=' } })", {"image/png": "AQI=", "text/plain": "Canvas {}"}),
+    ],
+)
+def test_a_value_says_how_it_looks(shared, code, wanted):
+    execution = shared.run(code)
+    assert execution.status == "ok" and execution.events[0]["main"] is True, execution
+    assert execution.events[0]["data"] == wanted
+    execution = shared.run(f"await display({code})")
+    assert execution.events[0]["main"] is False
+    assert execution.events[0]["data"] == wanted
+
+
+def test_bytes_of_pictures_are_shown_as_pictures(shared):
+    data = shared.run(PNG).events[0]["data"]
+    assert data["image/png"] == "iVBORw0KGgoAAA==" and data["text/plain"].startswith("Uint8Array(10)")
+    assert shared.run(f"require('fs').writeFileSync('a.png', {PNG}); await display(display.image('a.png'))").events[0]["data"]["image/png"] == "iVBORw0KGgoAAA=="
+    assert "image/jpeg" in shared.run("Buffer.from([0xff, 0xd8, 0xff, 0xe0])").events[0]["data"]
+    assert set(shared.run("new Uint8Array([1, 2, 3])").events[0]["data"]) == {"text/plain"}
+    assert "expected" in shared.run("display.image(new Uint8Array(9))").error["message"]
+
+
+def test_a_value_that_fails_to_say_how_it_looks_is_shown_as_text(shared):
+    for code in ("new (class Bad { toHTML() { throw new Error('broken') } })", "new (class Bad { async [Symbol.for('Jupyter.display')]() { throw new Error('broken') } })"):
+        execution = shared.run(code)
+        assert execution.text == "Bad {}" and b"Error: broken\n    at " in execution.stderr, execution
+    assert shared.run("new (class Odd { toMimeBundle() { return 5 } })").text == "Odd {}"
+    assert shared.run("globalThis.Proxied = new Proxy({}, { get() { throw new Error('no') } })").status == "ok"
+
+
+def test_what_is_too_large_for_a_bundle_is_left_out(shared):
+    event = shared.run("display({ 'text/html': 'h'.repeat(7_000_000), 'text/plain': 'p'.repeat(2_000_000), 'image/png': 'A'.repeat(6_000_000), 'image/gif': 'B'.repeat(6_000_000) })").events[0]
+    assert set(event["data"]) == {"text/plain", "image/png"} and len(event["data"]["text/plain"]) == 1 << 20
+    assert event["truncated"] > 13_000_000
+
+
+def test_display_takes_metadata_and_raw_bundles(shared):
+    event = shared.run("display({ odd: 'x' }, { raw: true, metadata: { width: 5 } })").events[0]
+    assert (event["data"], event["metadata"]) == ({"odd": "x"}, {"width": 5})
+    assert shared.run("(await display.format(5))['text/plain']").text == "'5'"
+
+
+@pytest.mark.only("deno")
+def test_notebooks_of_deno_find_their_names(shared):
+    execution = shared.run("await Deno.jupyter.display(Deno.jupyter.html`<b>`); Deno.jupyter.md`*x*`")
+    assert [event["data"].get("text/html") or event["data"].get("text/markdown") for event in execution.events] == ["<b>", "*x*"]
+    assert shared.run("({ [Deno.jupyter.$display]: () => ({ 'text/html': 'own' }) })").events[0]["data"]["text/html"] == "own"
+
+
 def test_top_level_for_await(shared):
     assert shared.run("for await (const n of (async function* () { yield 1; yield 2 })()) print(n)").stdout == b"1\n2\n"
 
@@ -185,6 +248,53 @@ def test_a_package_installed_after_a_failed_import_is_found(kernel, tmp_path):
     (folder / "main.js").write_text("module.exports = 'fresh'")
     assert values(kernel, "import fresh from 'fresh'; fresh") == "'fresh'"
     assert values(kernel, "require('fresh')") == "'fresh'"
+
+
+def test_an_npm_import_names_an_installed_package(kernel, tmp_path):
+    folder = tmp_path / "node_modules" / "@scope" / "here"
+    folder.mkdir(parents=True)
+    (folder / "package.json").write_text('{"name": "@scope/here", "version": "1.0.0", "exports": {".": {"import": "./main.mjs", "require": "./main.cjs"}, "./sub": "./sub.mjs"}}')
+    (folder / "main.mjs").write_text("export const who = 'import'")
+    (folder / "main.cjs").write_text("exports.who = 'require'")
+    (folder / "sub.mjs").write_text("export default 'sub'")
+    assert values(kernel, "import { who } from 'npm:@scope/here@^1.0.0'; who") == "'import'"
+    assert values(kernel, "import sub from 'npm:@scope/here/sub'; sub + require('npm:@scope/here').who") == "'subrequire'"
+
+
+@pytest.mark.parametrize("specifier", ["npm:not-there@1", "jsr:@not/there", "https://127.0.0.1:1/module.ts"])
+def test_an_import_from_elsewhere_fails_with_a_remedy(shared, specifier):
+    for code in (f"import x from '{specifier}'", f"await import('{specifier}')"):
+        execution = shared.run(code)
+        assert execution.status == "error", execution
+        assert f"'{specifier}'" in execution.error["message"] and "remedy: " in execution.error["message"]
+
+
+def test_typescript_files_load_one_another(kernel, tmp_path):
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "index.ts").write_text("import { half } from './half.ts'; import type { Half } from './half.ts'; export enum Size { Small = 1, Large }; export const twice: Half = half * 4")
+    (tmp_path / "lib" / "half.ts").write_text("export type Half = number; export const half: Half = 21 / 2")
+    assert values(kernel, "import { Size, twice } from './lib/index.ts'; [Size.Large, twice]") == "[ 2, 42 ]"
+    (tmp_path / "failing.ts").write_text("type A = string\n\nexport function fail(): A {\n  throw new Error('line 4')\n}\n")
+    execution = kernel.run("import { fail } from './failing.ts'; fail()")
+    assert "failing.ts:4:" in execution.error["traceback"], execution
+
+
+@pytest.mark.only("bun", "node")
+def test_typescript_files_can_be_required(kernel, tmp_path):
+    (tmp_path / "tool.ts").write_text("import { sep } from 'node:path'\nexport const name: string = 'tool' + sep")
+    assert values(kernel, "require('./tool').name") == "'tool/'"
+
+
+def test_a_scoped_package_installed_into_a_new_folder_is_found(kernel, tmp_path):
+    assert kernel.run("import 'anything'").status == "error"
+    for name, more in (("@late/one", '"exports": {".": {"import": "./main.mjs", "require": "./main.cjs"}}'), ("@late/two", '"main": "main.cjs"')):
+        folder = tmp_path / "node_modules" / name
+        folder.mkdir(parents=True)
+        (folder / "package.json").write_text('{"name": "%s", "version": "1.0.0", %s}' % (name, more))
+        (folder / "main.mjs").write_text("export const who = 'import'")
+        (folder / "main.cjs").write_text("exports.who = 'require'")
+    assert values(kernel, "import { who } from '@late/one'; import { who as two } from '@late/two'; who + two") == "'importrequire'"
+    assert values(kernel, "require('@late/one').who + require('@late/two').who") == "'requirerequire'"
 
 
 def test_script_idioms_work(shared):

@@ -9,32 +9,56 @@ import subprocess
 import time
 from pathlib import Path
 
-BUN_VERSION = "1.4.5"
-FOLDER = Path(__file__).resolve().parent.parent
-KERNEL = FOLDER / "kernel.js"
-FLAGS = ("--smol", "--no-install", "--no-env-file", "--config=/dev/null")
-ENVIRONMENT = {"BUN_RUNTIME_TRANSPILER_CACHE_PATH": "0", "DO_NOT_TRACK": "1"}
-DEADLINE = 8
+KERNELS = Path(__file__).resolve().parent.parent.parent
+DEADLINE = 30
+
+MACHINE = {"x86_64": "x64", "aarch64": "arm64"}[platform.machine()]
+OVEN = {"x64": "x64", "arm64": "aarch64"}[MACHINE]
 
 
-def find_bun():
-    """The binary named by ATOLL_BUN, else the pinned one from npm, kept in the cache folder."""
-    named = os.environ.get("ATOLL_BUN")
-    if named:
-        return named
-    cache = Path(os.environ.get("ATOLL_CACHE") or Path.home() / ".cache" / "atoll")
-    machine = {"x86_64": "x64", "aarch64": "aarch64"}[platform.machine()]
-    package = f"@oven/bun-linux-{machine}"
-    folder = cache / f"bun-{BUN_VERSION}"
-    binary = folder / "node_modules" / package / "bin" / "bun"
-    if not binary.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        subprocess.run(
-            ["npm", "install", "--ignore-scripts", "--no-audit", "--no-fund", "--no-save", "--prefix", str(folder), f"{package}@{BUN_VERSION}"],
-            check=True,
-            stdout=subprocess.DEVNULL,
-        )
-    return str(binary)
+class Runtime:
+    """An interpreter of npm, pinned, and how it is started. ATOLL_BUN, ATOLL_NODE20, ATOLL_NODE24 and ATOLL_DENO name other binaries."""
+
+    def __init__(self, name, package, version, binary, kernel, flags=(), environment=None):
+        self.name, self.package, self.version, self.binary_path = name, package, version, binary
+        self.kernel = KERNELS / kernel / "kernel.js"
+        self.kind = kernel
+        self.flags = flags
+        self.environment = environment or {}
+
+    def binary(self):
+        """The binary that is named, else the pinned one from npm, kept in the cache folder."""
+        named = os.environ.get(f"ATOLL_{self.name.upper()}")
+        if named:
+            return named
+        cache = Path(os.environ.get("ATOLL_CACHE") or Path.home() / ".cache" / "atoll")
+        folder = cache / f"{self.kind}-{self.version}"
+        binary = folder / "node_modules" / self.package / self.binary_path
+        if not binary.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            subprocess.run(
+                ["npm", "install", "--ignore-scripts", "--no-audit", "--no-fund", "--no-save", "--prefix", str(folder), f"{self.package}@{self.version}"],
+                check=True,
+                stdout=subprocess.DEVNULL,
+            )
+        return str(binary)
+
+    def __repr__(self):
+        return self.name
+
+
+BUN = Runtime(
+    "bun", f"@oven/bun-linux-{OVEN}", "1.4.5", "bin/bun", "bun",
+    ("--smol", "--no-install", "--no-env-file", "--config=/dev/null"), {"BUN_RUNTIME_TRANSPILER_CACHE_PATH": "0", "DO_NOT_TRACK": "1"},
+)  # fmt: skip
+NODE20 = Runtime("node20", f"node-linux-{MACHINE}", "20.20.2", "bin/node", "node")
+NODE24 = Runtime("node24", f"node-linux-{MACHINE}", "24.21.0", "bin/node", "node")
+DENO = Runtime(
+    "deno", f"@deno/linux-{MACHINE}-glibc", "2.9.6", "deno", "deno",
+    ("run", "--quiet", "--allow-all", "--no-config", "--no-lock", "--no-prompt", "--node-modules-dir=manual", "--unstable-sloppy-imports"),
+    {"DENO_NO_UPDATE_CHECK": "1", "DO_NOT_TRACK": "1"},
+)  # fmt: skip
+RUNTIMES = (BUN, NODE20, NODE24, DENO)
 
 
 class Execution:
@@ -74,7 +98,8 @@ class Execution:
 
 
 class Kernel:
-    def __init__(self, cwd, env=None, flags=FLAGS, bun=None):
+    def __init__(self, cwd, env=None, runtime=BUN):
+        self.runtime = runtime
         pairs = [os.pipe() for _ in range(5)]
         (self.out, out), (self.err, err), (commands, self.commands), (self.events, events), (acks, self.acks) = pairs
         theirs = [out, err, commands, events, acks]
@@ -83,12 +108,12 @@ class Kernel:
             high = [os.dup2(fd, 100 + i) for i, fd in enumerate(theirs)]
             for i, fd in enumerate(high):
                 os.dup2(fd, i + 1)
-            os.closerange(6, 200)
+            os.closerange(6, 4096)
 
-        environment = {"PATH": os.environ["PATH"], "HOME": str(cwd), **ENVIRONMENT, **(env or {})}
+        environment = {"PATH": os.environ["PATH"], "HOME": str(cwd), **runtime.environment, **(env or {})}
         started = time.perf_counter()
         self.process = subprocess.Popen(
-            [bun or find_bun(), *flags, str(KERNEL)], preexec_fn=arrange, close_fds=False, stdin=subprocess.DEVNULL, cwd=cwd, env=environment
+            [runtime.binary(), *runtime.flags, str(runtime.kernel)], preexec_fn=arrange, close_fds=False, stdin=subprocess.DEVNULL, cwd=cwd, env=environment
         )
         for fd in theirs:
             os.close(fd)

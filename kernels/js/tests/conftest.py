@@ -1,0 +1,41 @@
+import pytest
+from kernel import RUNTIMES, Kernel
+
+
+def pytest_generate_tests(metafunc):
+    """Each test on each runtime. `only` marks what belongs to some of them: their kinds (bun, node, deno)."""
+    if "runtime" not in metafunc.fixturenames:
+        return
+    only = metafunc.definition.get_closest_marker("only")
+    runtimes = [runtime for runtime in RUNTIMES if only is None or runtime.kind in only.args]
+    metafunc.parametrize("runtime", runtimes, ids=repr, scope="module")
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "only(*kinds): the runtimes that a test is about")
+
+
+def pytest_collection_modifyitems(items):
+    """One runtime after the other within a file, so that each file starts one shared kernel of each."""
+
+    def order(item):
+        callspec = getattr(item, "callspec", None)
+        runtime = callspec.params.get("runtime") if callspec else None
+        return (str(item.path), RUNTIMES.index(runtime) if runtime else 0)
+
+    items.sort(key=order)
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory, runtime):
+    """One kernel for the tests of a module; a test that may end it takes `kernel`."""
+    kernel = Kernel(tmp_path_factory.mktemp("home"), runtime=runtime)
+    yield kernel
+    kernel.close()
+
+
+@pytest.fixture
+def kernel(tmp_path, runtime):
+    kernel = Kernel(tmp_path, runtime=runtime)
+    yield kernel
+    kernel.close()
