@@ -51,11 +51,11 @@ BUN = Runtime(
     "bun", f"@oven/bun-linux-{OVEN}", "1.4.5", "bin/bun", "bun",
     ("--smol", "--no-install", "--no-env-file", "--config=/dev/null"), {"BUN_RUNTIME_TRANSPILER_CACHE_PATH": "0", "DO_NOT_TRACK": "1"},
 )  # fmt: skip
-NODE20 = Runtime("node20", f"node-linux-{MACHINE}", "20.20.2", "bin/node", "node")
-NODE24 = Runtime("node24", f"node-linux-{MACHINE}", "24.21.0", "bin/node", "node")
+NODE20 = Runtime("node20", f"node-linux-{MACHINE}", "20.20.2", "bin/node", "node", ("--max-semi-space-size=4",))
+NODE24 = Runtime("node24", f"node-linux-{MACHINE}", "24.21.0", "bin/node", "node", ("--max-semi-space-size=4",))
 DENO = Runtime(
     "deno", f"@deno/linux-{MACHINE}-glibc", "2.9.6", "deno", "deno",
-    ("run", "--quiet", "--allow-all", "--no-config", "--no-lock", "--no-prompt", "--node-modules-dir=manual", "--unstable-sloppy-imports"),
+    ("run", "--quiet", "--allow-all", "--no-config", "--no-lock", "--no-prompt", "--node-modules-dir=manual", "--unstable-sloppy-imports", "--v8-flags=--max-semi-space-size=4"),
     {"DENO_NO_UPDATE_CHECK": "1", "DO_NOT_TRACK": "1"},
 )  # fmt: skip
 RUNTIMES = (BUN, NODE20, NODE24, DENO)

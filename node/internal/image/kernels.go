@@ -38,11 +38,11 @@ func kernels(found []assemble.Interpreter) (languages []string, first string, al
 			Env:  quiet("BUN_RUNTIME_TRANSPILER_CACHE_PATH", "0"),
 		}, "typescript", "javascript")
 	case at["node"] != "":
-		add("node", 2, Kernel{Argv: []string{at["node"], "/.atoll/kernels/node/kernel.js"}}, "typescript", "javascript")
+		add("node", 2, Kernel{Argv: []string{at["node"], "--max-semi-space-size=4", "/.atoll/kernels/node/kernel.js"}}, "typescript", "javascript")
 	case at["deno"] != "":
 		add("deno", 5, Kernel{
 			Argv: []string{at["deno"], "run", "--quiet", "--allow-all", "--no-config", "--no-lock", "--no-prompt", "--node-modules-dir=manual",
-				"--unstable-sloppy-imports", "/.atoll/kernels/deno/kernel.js"},
+				"--unstable-sloppy-imports", "--v8-flags=--max-semi-space-size=4", "/.atoll/kernels/deno/kernel.js"},
 			Env: quiet("DENO_NO_UPDATE_CHECK", "1"),
 		}, "typescript", "javascript")
 	}
