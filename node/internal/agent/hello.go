@@ -353,7 +353,7 @@ func (a *Agent) identityLocked(c *kernelContext) (*agentv1.Kernel, identity, err
 	}
 	if kernel == nil || len(kernel.Argv) == 0 {
 		slices.Sort(languages)
-		return nil, identity{}, &startError{missing: true, detail: fmt.Sprintf("language %q is not one of this sandbox's (%v)", c.spec.Language, languages)}
+		return nil, identity{}, &startError{missing: true, detail: fmt.Sprintf("language %q is not one of this sandbox's (%v): its image has no interpreter for it", c.spec.Language, languages)}
 	}
 	env := baseEnv(a.hello)
 	maps.Copy(env, map[string]string{"HOME": a.user.home, "USER": a.user.name, "LOGNAME": a.user.name, "SHELL": a.user.shell})

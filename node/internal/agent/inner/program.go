@@ -1,6 +1,8 @@
 package inner
 
 import (
+	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -63,11 +65,57 @@ func start(spawn *Spawn, fds []int) (int, error) {
 func explained(path string, err error) error {
 	switch {
 	case errors.Is(err, unix.ENOENT):
+		if named := interpreterOf(path); named != "" {
+			return fmt.Errorf("program %s: the interpreter or loader that it names, %s, is missing in this image: %w", path, named, err)
+		}
 		return fmt.Errorf("program %s: the interpreter or loader that it names is missing: %w", path, err)
 	case errors.Is(err, unix.ENOEXEC):
 		return fmt.Errorf("program %s: neither a binary of this machine nor a script with a #! line: %w", path, err)
 	}
 	return fmt.Errorf("program %s: %w", path, err)
+}
+
+const maxInterpreter = 256
+
+// interpreterOf is the interpreter that a script names in its first line, or the loader that a binary names; empty where neither is to be seen.
+func interpreterOf(path string) string {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return ""
+	}
+	defer unix.Close(fd)
+	at := func(offset uint64, size int) []byte {
+		text := make([]byte, size)
+		n, err := unix.Pread(fd, text, int64(offset&(1<<62-1)))
+		if err != nil {
+			return nil
+		}
+		return text[:n]
+	}
+	head := at(0, maxInterpreter)
+	if line, isScript := bytes.CutPrefix(head, []byte("#!")); isScript {
+		line, _, _ = bytes.Cut(line, []byte("\n"))
+		if words := bytes.Fields(line); len(words) > 0 {
+			return strings.ToValidUTF8(string(words[0]), "?")
+		}
+		return ""
+	}
+	// A binary of 64 bits in little-endian order.
+	if len(head) < 64 || !bytes.HasPrefix(head, []byte("\x7fELF\x02\x01")) {
+		return ""
+	}
+	order := binary.LittleEndian
+	size, count := uint64(order.Uint16(head[0x36:])), uint64(order.Uint16(head[0x38:]))
+	for i := range min(count, 64) {
+		segment := at(order.Uint64(head[0x20:])+i*size, 56)
+		const isInterpreter = 3
+		if len(segment) < 56 || order.Uint32(segment) != isInterpreter {
+			continue
+		}
+		name, _, _ := bytes.Cut(at(order.Uint64(segment[8:]), int(min(order.Uint64(segment[0x20:]), maxInterpreter))), []byte{0})
+		return strings.ToValidUTF8(string(name), "?")
+	}
+	return ""
 }
 
 // lookUp finds the files that a program's name may stand for, in the order in which to try them, as the C library does.
