@@ -20,6 +20,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -334,6 +335,45 @@ func TestImageOfARegistryWithoutAShellRunsInASandbox(t *testing.T) {
 	}
 	_, err = e.CreateBox(t.Context(), &enginev1.CreateBoxRequest{BoxId: enginetest.NewID("box"), Spec: &enginev1.BoxSpec{ImageDigest: made.GetDigest()}})
 	wantCode(t, err, codes.NotFound)
+}
+
+func TestRegistryIsReachedThroughTheProxyOfTheEnvironment(t *testing.T) {
+	host := serveRegistry(t)
+	push(t, host+"/team/static:v1", ociImage(t))
+	var through atomic.Int64
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		through.Add(1)
+		if r.URL.Host != "registry.invalid:5000" {
+			w.WriteHeader(http.StatusBadGateway)
+			return
+		}
+		r.URL.Host, r.RequestURI = host, ""
+		response, err := http.DefaultTransport.RoundTrip(r)
+		if err != nil {
+			w.WriteHeader(http.StatusBadGateway)
+			return
+		}
+		defer response.Body.Close()
+		for name, values := range response.Header {
+			w.Header()[name] = values
+		}
+		w.WriteHeader(response.StatusCode)
+		_, _ = io.Copy(w, response.Body)
+	}))
+	defer proxy.Close()
+	t.Setenv("HTTP_PROXY", proxy.URL)
+	t.Setenv("HTTPS_PROXY", "")
+	t.Setenv("NO_PROXY", "")
+	e := start(t)
+	begin := fromRegistry("registry.invalid:5000/team/static:v1")
+	if _, err := makeImage(t.Context(), e, begin, nil); status.Code(err) != codes.Unavailable {
+		t.Errorf("%v (expected: unavailable, nobody said that it speaks no TLS)", err)
+	}
+	begin.GetRegistry().PlainHttp = []string{"registry.invalid:5000"}
+	mustMake(t, e, begin, nil)
+	if through.Load() == 0 {
+		t.Error("the proxy was not used")
+	}
 }
 
 func TestSavedSandboxIsAnImageWithItsFiles(t *testing.T) {

@@ -403,3 +403,59 @@ func TestLayerThatBreaksOffIsToldAsWhatItIs(t *testing.T) {
 type failing struct{ err error }
 
 func (f failing) Read([]byte) (int, error) { return 0, f.err }
+
+func TestFullDiskIsToldAndLeavesNothing(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "images"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("tmpfs", filepath.Join(dir, "images"), "tmpfs", 0, "size=4m"); err != nil {
+		t.Fatalf("%v (remedy: run the tests as root)", err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(filepath.Join(dir, "images"), unix.MNT_DETACH) })
+	s := openStore(t, dir)
+	refuse(t, s, ErrTooLarge, Request{Layers: []Layer{layer(t, regular("x", strings.Repeat("x", 8<<20)))}})
+	// Zeros need no room.
+	make1(t, s, Request{Layers: []Layer{layer(t, regular("x", strings.Repeat("\x00", 8<<20)))}})
+}
+
+func TestImageThatIsDeletedWhileSomebodyBeginsToNeedItStays(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	i := make1(t, s, Request{Layers: []Layer{layer(t, regular("x", "x"))}})
+	needed := errors.New("needed")
+	asked := 0
+	if _, err := s.Delete(i.Metadata.Digest, func() error {
+		if asked++; asked == 2 {
+			return needed
+		}
+		return nil
+	}); !errors.Is(err, needed) {
+		t.Errorf("%v (expected: needed, seen at the second look)", err)
+	}
+	if _, err := s.Find(i.Metadata.Digest); err != nil {
+		t.Error(err)
+	}
+	if freed, err := s.Delete(i.Metadata.Digest, func() error { return nil }); err != nil || freed == 0 {
+		t.Errorf("%d, %v", freed, err)
+	}
+	if freed, err := s.Delete(i.Metadata.Digest, func() error { return nil }); err != nil || freed != 0 {
+		t.Errorf("%d, %v (expected: it is gone already)", freed, err)
+	}
+}
+
+func TestWhatACrashLeftIsSweptAndImagesStay(t *testing.T) {
+	dir := t.TempDir()
+	s := openStore(t, dir)
+	i := make1(t, s, Request{Layers: []Layer{layer(t, regular("x", "x"))}})
+	for _, name := range []string{".work-123", ".work-" + i.Metadata.Digest, strings.Repeat("cd", 32) + ".erofs"} {
+		put(t, s.made, name, "half")
+	}
+	s = openStore(t, dir)
+	entries, err := os.ReadDir(s.made)
+	if err != nil || len(entries) != 3 {
+		t.Errorf("%v, %v (expected: the image's two files, and an empty folder)", entries, err)
+	}
+	if again, err := s.Find(i.Metadata.Digest); err != nil || again.Path != i.Path {
+		t.Errorf("%v, %v", again, err)
+	}
+}
