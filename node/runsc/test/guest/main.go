@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"os"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 func main() {
@@ -17,6 +19,8 @@ func main() {
 		return
 	}
 	counter := 0
+	var sparse []byte
+	var err error
 	var timers *timers
 	// As the agent does: it is woken by a poll when there is input.
 	if err := syscall.SetNonblock(0, true); err != nil {
@@ -37,6 +41,17 @@ func main() {
 				fmt.Println(err)
 			}
 			fmt.Println(string(answer))
+		case "sparse":
+			if sparse, err = unix.Mmap(-1, 0, sparseBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS); err != nil {
+				fmt.Println(err)
+				continue
+			}
+			for at := 0; at < len(sparse); at += sparseEvery {
+				sparse[at], sparse[at+4095] = byte(1+at/sparseEvery%250), 7
+			}
+			fmt.Println("touched")
+		case "sum":
+			fmt.Println(sumOf(sparse))
 		case "count":
 			counter++
 			fmt.Println(counter)
@@ -44,6 +59,22 @@ func main() {
 			fmt.Println("unknown")
 		}
 	}
+}
+
+// Of a large memory of which little was ever touched: a page of each so many bytes.
+const (
+	sparseBytes = 256 << 20
+	sparseEvery = 1 << 20
+)
+
+// sumOf tells what is in the pages that were touched, and in their neighbours.
+func sumOf(sparse []byte) string {
+	sum, beside := 0, 0
+	for at := 0; at < len(sparse); at += sparseEvery {
+		sum += int(sparse[at]) + int(sparse[at+4095])
+		beside += int(sparse[at+4096]) + int(sparse[at+sparseEvery-1])
+	}
+	return fmt.Sprintf("%d, beside them %d", sum, beside)
 }
 
 // fill writes until the disk is full, then makes room and writes once more.
