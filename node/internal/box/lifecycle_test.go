@@ -361,6 +361,8 @@ func TestPauseThatFailsAnywhereLeavesTheBoxRunning(t *testing.T) {
 			s.mustPause()
 			s.mustResume()
 			s.wellAndRunning()
+			// It goes in the background.
+			s.wantSnapshots()
 		})
 	}
 }

@@ -19,12 +19,13 @@ import (
 
 // A pause is a transaction. Its steps, and what an engine that is started after a crash finds:
 //
-//	record says PAUSING and names the snapshot      no such snapshot is whole: the sandbox goes on, what was written is removed
+//	record says PAUSING and names the snapshot;     no such snapshot is whole: the sandbox goes on, what was written is removed
+//	it is synced while the next steps go on
 //	calls under way are waited for, a barrier       "
 //	the runtime stops the sandbox                   "
 //	the runtime writes <snapshot>.partial           "
 //	checked, synced, renamed to <snapshot>          the snapshot is whole: the box is paused, the sandbox is removed
-//	record says PAUSED, and who asked is told       "
+//	record says PAUSED, and who asked is told       " (whether or not it is synced: PAUSING and a whole snapshot mean the same)
 //	the sandbox is removed                          paused
 //
 // Whatever fails before the rename has the sandbox go on.
@@ -58,12 +59,14 @@ func (b *box) pause(id string) error {
 	}
 	what := fmt.Sprintf("box %s is not paused", b.id)
 	b.record.box.State, b.record.box.PauseSnapshotId = enginev1.BoxState_BOX_STATE_PAUSING, id
-	if err := b.saveSynced(); err != nil {
+	if err := b.save(); err != nil {
 		b.record.box.State, b.record.box.PauseSnapshotId = enginev1.BoxState_BOX_STATE_READY, ""
 		return b.explain(what, nil, err)
 	}
+	recorded := make(chan error, 1)
+	go func() { recorded <- syncRecord(b.dir) }()
 	err := b.guarded(func() error {
-		p := &pausing{box: b, container: c, id: id}
+		p := &pausing{box: b, container: c, id: id, recorded: recorded}
 		err := p.run()
 		if err != nil {
 			b.logger.Warn("box is not paused", "error", err)
@@ -84,6 +87,8 @@ type pausing struct {
 	container *container
 	id        string
 	draft     *snapshot.Draft
+	// recorded yields whether the record that announces the pause is on the disk.
+	recorded <-chan error
 	// stopped says that the runtime was asked to stop the sandbox; whole, that the snapshot is there.
 	stopped, whole bool
 }
@@ -120,7 +125,13 @@ func (p *pausing) run() error {
 	// What it has said and nobody has acknowledged is in the snapshot, with the agent.
 	b.dropLink(l)
 	b.putOnFile()
-	if err := b.node.driver.Checkpoint(ctx, c.id, c.dir, c.spec.Build, p.draft.Image()); err != nil {
+	stop := p.draft.WriteBack()
+	err = b.node.driver.Checkpoint(ctx, c.id, c.dir, c.spec.Build, p.draft.Image())
+	stop()
+	if err != nil {
+		return err
+	}
+	if err := <-p.recorded; err != nil {
 		return err
 	}
 	m := b.manifest(c, enginev1.SnapshotKind_SNAPSHOT_KIND_MEMORY, time.Since(began))
@@ -133,7 +144,7 @@ func (p *pausing) run() error {
 	// From here on the container's end is of no interest.
 	b.setContainer(nil)
 	b.record.box.State, b.record.box.PauseSnapshotBytes = enginev1.BoxState_BOX_STATE_PAUSED, s.GetSizeBytes()
-	if err := b.saveSynced(); err != nil {
+	if err := b.save(); err != nil {
 		b.setContainer(c)
 		return err
 	}

@@ -102,6 +102,16 @@ func (r *record) writeSynced(dir string) error {
 	return snapshot.SyncDir(filepath.Dir(dir))
 }
 
+// syncRecord does for a record that was written what writeSynced does.
+func syncRecord(dir string) error {
+	for _, path := range []string{filepath.Join(dir, recordName), dir, filepath.Dir(dir)} {
+		if err := snapshot.SyncDir(path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func readRecord(dir string) (*record, error) {
 	text, err := os.ReadFile(filepath.Join(dir, recordName))
 	if err != nil {

@@ -288,6 +288,10 @@ func (b *box) resume(request *enginev1.ResumeBoxRequest) error {
 	}
 	b.logger.Info("box is resumed")
 	go func() {
+		// First: else the machine's end could bring back what has been gone on from.
+		if err := syncRecord(b.dir); err != nil && !errors.Is(err, os.ErrNotExist) {
+			b.logger.Error("box record not synced", "error", err)
+		}
 		if err := b.node.snapshots.Remove(pause); err != nil {
 			b.logger.Error("snapshot of a pause that is over is still there", "snapshot", pause, "error", err)
 		}
@@ -298,7 +302,8 @@ func (b *box) resume(request *enginev1.ResumeBoxRequest) error {
 
 func (b *box) tryResume(use *snapshot.Use, prepared string) error {
 	b.record.box.State = enginev1.BoxState_BOX_STATE_RESUMING
-	if err := b.saveSynced(); err != nil {
+	// What is synced says PAUSED, which means the same to who is started after a crash.
+	if err := b.save(); err != nil {
 		return err
 	}
 	if err := failpoint.Hit("resume.recorded"); err != nil {
@@ -312,7 +317,7 @@ func (b *box) tryResume(use *snapshot.Use, prepared string) error {
 	box := b.record.box
 	pause, bytes := box.GetPauseSnapshotId(), box.GetPauseSnapshotBytes()
 	box.State, box.PauseSnapshotId, box.PauseSnapshotBytes = enginev1.BoxState_BOX_STATE_READY, "", 0
-	if err := b.saveSynced(); err != nil {
+	if err := b.save(); err != nil {
 		b.setContainer(nil)
 		box.PauseSnapshotId, box.PauseSnapshotBytes = pause, bytes
 		l.close()

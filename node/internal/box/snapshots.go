@@ -370,7 +370,9 @@ func (b *box) checkpoint(draft *snapshot.Draft, kind enginev1.SnapshotKind) (*sn
 	}
 	m := b.manifest(c, kind, 0)
 	began := time.Now()
+	stop := draft.WriteBack()
 	err := write(ctx, c.id, c.dir, c.spec.Build, draft.Image())
+	stop()
 	m.Snapshot.StoppedMs = uint32(time.Since(began).Milliseconds())
 	if err != nil {
 		// The runtime may notice a sandbox's end before we do.

@@ -58,7 +58,7 @@ func WriteSynced(path string, content []byte) error {
 	return SyncDir(filepath.Dir(path))
 }
 
-// SyncDir writes a folder's names to the disk.
+// SyncDir writes a folder's names to the disk, or a file.
 func SyncDir(dir string) error {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -67,10 +67,15 @@ func SyncDir(dir string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-func syncFile(path string) error {
-	f, err := os.OpenFile(path, os.O_RDONLY, 0)
-	if err != nil {
-		return err
+// syncAll writes files and folders to the disk.
+func syncAll(paths []string) error {
+	results := make(chan error, len(paths))
+	for _, path := range paths {
+		go func() { results <- SyncDir(path) }()
 	}
-	return errors.Join(f.Sync(), f.Close())
+	var failures []error
+	for range paths {
+		failures = append(failures, <-results)
+	}
+	return errors.Join(failures...)
 }

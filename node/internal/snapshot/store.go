@@ -17,6 +17,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 
 	"atoll/node/gen/enginev1"
@@ -39,6 +40,8 @@ const (
 	// Most boxes that are paused are resumed later than this, and those that are resumed sooner need no checksums of what is then removed.
 	sealPauseAfter = 10 * time.Second
 	sealAfter      = time.Second
+	// Long enough for some megabytes to come together.
+	writeBackInterval = 10 * time.Millisecond
 )
 
 var idPattern = regexp.MustCompile(`^snap-[0-9a-hjkmnp-tv-z]{26}$`)
@@ -162,28 +165,36 @@ func (s *Store) readManifest(dir string) (*Manifest, error) {
 }
 
 func (s *Store) writeManifest(dir string, m *Manifest) error {
-	content, err := m.encode()
-	if err != nil {
-		return err
-	}
-	text, err := sign(s.key, manifestName, content)
+	text, err := s.signedManifest(m)
 	if err != nil {
 		return err
 	}
 	return WriteSynced(filepath.Join(dir, manifestName), text)
 }
 
+func (s *Store) signedManifest(m *Manifest) ([]byte, error) {
+	content, err := m.encode()
+	if err != nil {
+		return nil, err
+	}
+	return sign(s.key, manifestName, content)
+}
+
 // writeIdentities takes note of the files as they are.
 func (s *Store) writeIdentities(dir string, m *Manifest, files map[string]identity) error {
-	content, err := json.Marshal(identities{Manifest: keyOf(m), Files: files})
-	if err != nil {
-		return err
-	}
-	text, err := sign(s.key, identityName, content)
+	text, err := s.signedIdentities(m, files)
 	if err != nil {
 		return err
 	}
 	return WriteSynced(filepath.Join(dir, identityName), text)
+}
+
+func (s *Store) signedIdentities(m *Manifest, files map[string]identity) ([]byte, error) {
+	content, err := json.Marshal(identities{Manifest: keyOf(m), Files: files})
+	if err != nil {
+		return nil, err
+	}
+	return sign(s.key, identityName, content)
 }
 
 // keyOf is what ties identities to a manifest: it stays the same when checksums are added.
@@ -242,6 +253,43 @@ func (s *Store) Begin(id, operation string) (*Draft, error) {
 
 // Image is the folder for the runtime's files. It does not exist yet.
 func (d *Draft) Image() string { return filepath.Join(d.dir, imageName) }
+
+// WriteBack has the kernel write to the disk what the runtime is writing to the image, while it does, until stop is called. Commit then
+// waits for little.
+func (d *Draft) WriteBack() (stop func()) {
+	over := make(chan struct{})
+	go func() {
+		opened := map[string]*os.File{}
+		defer func() {
+			for _, f := range opened {
+				f.Close()
+			}
+		}()
+		tick := time.NewTicker(writeBackInterval)
+		defer tick.Stop()
+		for {
+			select {
+			case <-over:
+				return
+			case <-tick.C:
+			}
+			// What fails here is left to Commit.
+			found, _ := os.ReadDir(d.Image())
+			for _, entry := range found {
+				f := opened[entry.Name()]
+				if f == nil {
+					var err error
+					if f, err = os.OpenFile(filepath.Join(d.Image(), entry.Name()), os.O_RDONLY|unix.O_NOFOLLOW, 0); err != nil {
+						continue
+					}
+					opened[entry.Name()] = f
+				}
+				_ = unix.SyncFileRange(int(f.Fd()), 0, 0, unix.SYNC_FILE_RANGE_WRITE)
+			}
+		}
+	}()
+	return sync.OnceFunc(func() { close(over) })
+}
 
 // Discard removes a draft that was not committed. It does nothing after Commit.
 func (d *Draft) Discard() error {
@@ -315,22 +363,30 @@ func (d *Draft) commit(m *Manifest) error {
 	if err := hit("verified"); err != nil {
 		return err
 	}
-	for _, f := range m.Files {
-		if err := syncFile(filepath.Join(d.Image(), f.Name)); err != nil {
-			return err
-		}
-	}
 	files, err := identitiesIn(d.dir, m)
 	if err != nil {
 		return err
 	}
-	if err := d.store.writeIdentities(d.dir, m, files); err != nil {
+	// Nobody looks into the folder before it has its name, so these need no names of their own until they are whole.
+	identity, err := d.store.signedIdentities(m, files)
+	if err != nil {
 		return err
 	}
-	if err := d.store.writeManifest(d.dir, m); err != nil {
+	text, err := d.store.signedManifest(m)
+	if err != nil {
 		return err
 	}
-	if err := errors.Join(SyncDir(d.Image()), SyncDir(d.dir)); err != nil {
+	err = errors.Join(
+		os.WriteFile(filepath.Join(d.dir, identityName), identity, 0o600), os.WriteFile(filepath.Join(d.dir, manifestName), text, 0o600))
+	if err != nil {
+		return err
+	}
+	// At the same time: the disk makes one journey of it.
+	paths := []string{filepath.Join(d.dir, identityName), filepath.Join(d.dir, manifestName), d.Image(), d.dir}
+	for _, f := range m.Files {
+		paths = append(paths, filepath.Join(d.Image(), f.Name))
+	}
+	if err := syncAll(paths); err != nil {
 		return err
 	}
 	if err := hit("synced"); err != nil {
