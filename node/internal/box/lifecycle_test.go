@@ -839,6 +839,38 @@ func TestForksHaveNamesOfTheirOwnAndNothingOfWhatRan(t *testing.T) {
 	s.wellAndRunning()
 }
 
+// Its caller waits for it in the source; in a copy nobody knows it, and its id is the source's.
+func TestForkHasNoContextThatWasJustBeingOpened(t *testing.T) {
+	s := newSubject(t)
+	if _, err := s.OpenContext(t.Context(), s.box, &execv1.ContextSpec{ContextId: "ctx-late", Language: "test"}); err != nil {
+		t.Fatal(err)
+	}
+	b, err := s.find(s.box)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// As before the agent's answer.
+	b.contexts.remove("ctx-late")
+	made := s.mustSnapshot()
+	fork, err := s.Restore(t.Context(), &enginev1.RestoreBoxRequest{
+		BoxId: newID("box"), SnapshotId: made.GetSnapshotId(), RenameContexts: map[string]string{"ctx": "ctx-2"},
+		Assignment: &enginev1.AssignBoxRequest{SandboxId: "sb-fork"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if have := fork.GetContexts(); len(have) != 1 || have[0].GetContextId() != "ctx-2" {
+		t.Fatalf("contexts %v (expected: ctx-2)", have)
+	}
+	// The agent does not have it any more either: its name is free.
+	if _, err := s.OpenContext(t.Context(), fork.GetBoxId(), &execv1.ContextSpec{ContextId: "ctx-late", Language: "test"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.RestartContext(t.Context(), s.box, "ctx-late"); err != nil {
+		t.Fatalf("in the source: %v", err)
+	}
+}
+
 func TestPreparedBoxThatDoesNotFitIsDoneWithout(t *testing.T) {
 	s := newSubject(t)
 	made := s.mustSnapshot()

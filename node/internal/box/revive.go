@@ -8,9 +8,12 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"atoll/node/gen/agentv1"
 	"atoll/node/gen/enginev1"
 	"atoll/node/gen/execv1"
+	"atoll/node/internal/agentrpc"
 	"atoll/node/internal/failpoint"
+	"atoll/node/internal/frame"
 	"atoll/node/internal/snapshot"
 )
 
@@ -49,6 +52,7 @@ func (b *box) restore() error {
 	if err != nil {
 		return err
 	}
+	b.closeUnknown(l, o.request.GetRenameContexts())
 	b.setContainer(c)
 	b.install(l)
 	if o.use.Manifest.Snapshot.GetKind() == enginev1.SnapshotKind_SNAPSHOT_KIND_FILES {
@@ -57,6 +61,29 @@ func (b *box) restore() error {
 		return b.openWarmContexts(ctx, l)
 	}
 	return nil
+}
+
+// closeUnknown ends what was being opened when the snapshot of a copy was made: nobody knows it here, and its id is another's.
+func (b *box) closeUnknown(l *link, renamed map[string]string) {
+	if len(renamed) == 0 {
+		return
+	}
+	own := map[string]bool{}
+	for _, id := range renamed {
+		own[id] = true
+	}
+	for _, c := range l.contexts.list() {
+		if own[c.GetContextId()] {
+			continue
+		}
+		ctx, cancel := context.WithTimeout(b.life, callTimeout)
+		err := frame.Call(ctx, l.session, agentrpc.CloseContext, &agentv1.ContextRequest{ContextId: c.GetContextId()}, &agentv1.Empty{})
+		cancel()
+		if err != nil {
+			b.logger.Warn("a context that was being opened is not closed in a copy", "context", c.GetContextId(), "error", err)
+		}
+		l.contexts.remove(c.GetContextId())
+	}
 }
 
 // revive makes a container in which a snapshot lives on, and a link to its agent. On error nothing of it is left.
