@@ -866,9 +866,6 @@ func TestForkHasNoContextThatWasJustBeingOpened(t *testing.T) {
 	if _, err := s.OpenContext(t.Context(), fork.GetBoxId(), &execv1.ContextSpec{ContextId: "ctx-late", Language: "test"}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.RestartContext(t.Context(), s.box, "ctx-late"); err != nil {
-		t.Fatalf("in the source: %v", err)
-	}
 }
 
 func TestPreparedBoxThatDoesNotFitIsDoneWithout(t *testing.T) {
