@@ -63,6 +63,29 @@ var commands = []command{
 	{"snapshot rm", "SNAPSHOT… [--json]", "remove snapshots", statusUnable, runSnapshotRm},
 	{"snapshot export", "SNAPSHOT [FILE] [--json]", "write a snapshot to a file (default SNAPSHOT_ID.atoll-snapshot, - for stdout)", statusUnable, runSnapshotExport},
 	{"snapshot import", "FILE [--name NAME] [--json]", "take in a snapshot from a file, - for stdin", statusUnable, runSnapshotImport},
+	{"template ls", "[--json]", "templates: what sandboxes are made of", statusUnable, runTemplateLs},
+	{"template show", "TEMPLATE [--version N] [--dockerfile] [--json]", "a template as a file for apply; --dockerfile: what its image is built from", statusUnable, runTemplateShow},
+	{"template init", "[ID]", "write a sample " + templateFileName + " to begin with", statusUnable, runTemplateInit},
+	{"template apply", "[FILE…] [--build] [--json]", "make templates what files say (default " + templateFileName + "); said again, it changes nothing", statusUnable, runTemplateApply},
+	{"template create", "ID [--image REF | --dockerfile FILE] [--context FOLDER] [--apt|--pip|--npm|--go PACKAGE,…] [--run COMMAND] [-e K=V] [--user U] [--workdir D] [--memory MIB] [--cpu N] [--timeout SECONDS] [--pool N] [--language L] [--runtime R] [--name TEXT] [--description TEXT] [--label K=V] [--build] [--json]", "make a template; --build: and its image now, else at its first use", statusUnable, runTemplateCreate},
+	{"template edit", "ID …", "change what is said, as for create; sandboxes that run keep the version they were made of", statusUnable, runTemplateEdit},
+	{"template save", "SANDBOX ID [--name TEXT] [--json]", "make a template of what a sandbox has in its files", statusUnable, runTemplateSave},
+	{"template duplicate", "TEMPLATE ID [--name TEXT] [--json]", "make another of the same", statusUnable, runTemplateDuplicate},
+	{"template default", "TEMPLATE [--json]", "the one that sandboxes are made of where none is named", statusUnable, runTemplateDefault},
+	{"template rm", "TEMPLATE… [--json]", "remove templates; sandboxes that run go on", statusUnable, runTemplateRm},
+	{"template versions", "TEMPLATE [--json]", "what it was, version by version", statusUnable, runTemplateVersions},
+	{"template build", "TEMPLATE… | --all [--no-cache] [-d]", "build images and show how it goes; --all: of templates that are not built; -d: print the builds' ids and leave", statusUnable, runTemplateBuild},
+	{"template builds", "TEMPLATE [--json]", "its builds, and how they ended", statusUnable, runTemplateBuilds},
+	{"template logs", "TEMPLATE [BUILD] [-f]", "what a build said; -f: and goes on to say", statusUnable, runTemplateLogs},
+	{"template cancel", "TEMPLATE [BUILD] [--json]", "end a build", statusUnable, runTemplateCancel},
+	{"image ls", "[--json]", "images on the node", statusUnable, runImageLs},
+	{"image pull", "REFERENCE [--json]", "fetch an image from a registry", statusUnable, runImagePull},
+	{"image import", "FILE [--name NAME] [--json]", "take in an image: of docker save, an OCI layout, or a root file system as tar; - for stdin", statusUnable, runImageImport},
+	{"image rm", "IMAGE… [--json]", "remove images that nothing needs", statusUnable, runImageRm},
+	{"image prune", "[--json]", "remove all images that nothing needs", statusUnable, runImagePrune},
+	{"registry login", "HOST [-u USER] [--json]", "keep credentials for a registry; the password or token is read from stdin", statusUnable, runRegistryLogin},
+	{"registry ls", "[--json]", "registries with credentials", statusUnable, runRegistryLs},
+	{"registry rm", "HOST… [--json]", "forget credentials", statusUnable, runRegistryRm},
 	{"pool", "[--json]", "sandboxes that wait to be taken, by template", statusUnable, runPool},
 	{"port", "SANDBOX [[ADDRESS:]LOCAL:REMOTE…] [--json]", "ports listened on inside, or forward local ones to them", statusUnable, runPort},
 }
@@ -103,7 +126,8 @@ func run(ctx context.Context, arguments []string, t terminal) (int, error) {
 		return 0, nil
 	}
 	s, err := findServer(os.Getenv)
-	if err != nil {
+	// A file to begin with needs no server.
+	if err != nil && c.name != "template init" {
 		return c.unable, err
 	}
 	// Elsewhere Ctrl-C is the program's.
