@@ -2,10 +2,13 @@
 package dockertest
 
 import (
+	"archive/tar"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -31,6 +34,11 @@ type Daemon struct {
 func Start(t testing.TB) *Daemon {
 	t.Helper()
 	d, err := start()
+	if err == nil {
+		if err = d.tryOut(); err != nil {
+			err = errors.Join(err, d.stop())
+		}
+	}
 	if err != nil && os.Getenv("ATOLL_DOCKER_REQUIRED") == "" {
 		// Not every machine that tests lets one run.
 		t.Skip(err)
@@ -44,6 +52,42 @@ func Start(t testing.TB) *Daemon {
 		}
 	})
 	return d
+}
+
+// tryOut runs a container of one program, so that a machine on which Docker can run none is told from a fault of ours.
+func (e *Daemon) tryOut() error {
+	busybox, err := os.ReadFile("/bin/busybox")
+	if err != nil {
+		return fmt.Errorf("%w (remedy: apt-get install busybox-static)", err)
+	}
+	var archive bytes.Buffer
+	pack := tar.NewWriter(&archive)
+	header := &tar.Header{Name: "busybox", Typeflag: tar.TypeReg, Mode: 0o755, Size: int64(len(busybox))}
+	if err := pack.WriteHeader(header); err != nil {
+		return err
+	}
+	_, err = pack.Write(busybox)
+	if err := errors.Join(err, pack.Close()); err != nil {
+		return err
+	}
+	for _, command := range []struct {
+		input     io.Reader
+		arguments []string
+	}{
+		{&archive, []string{"import", "-", "try:out"}},
+		{nil, []string{"run", "--rm", "--network", "none", "--cap-add", "SYS_ADMIN", "--security-opt", "apparmor=unconfined", "try:out", "/busybox", "true"}},
+		{nil, []string{"rmi", "try:out"}},
+	} {
+		ctx, cancel := context.WithTimeout(context.Background(), patience.Of(60*time.Second))
+		run := exec.CommandContext(ctx, "docker", append([]string{"-H", "unix://" + e.Socket}, command.arguments...)...)
+		run.Stdin = command.input
+		said, err := run.CombinedOutput()
+		cancel()
+		if err != nil {
+			return fmt.Errorf("docker %s: %w: %s", command.arguments[0], err, said)
+		}
+	}
+	return nil
 }
 
 // Images lists what it has, by id.
