@@ -5,7 +5,7 @@
 #
 # Prints the image's path. Without OUT it is ${ATOLL_CACHE:-/var/cache/atoll}/agent/<sha256>.erofs.
 #   /.atoll/bin/atoll-agent        the static agent
-#   /.atoll/kernels/<name>/...     the kernels' files, without tests
+#   /.atoll/kernels/<name>/...     the kernels' files, without tests; atoll-go-kernel, which lies beside the agent's binary
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -16,6 +16,8 @@ fail() { echo "agent image: $*" >&2; exit 1; }
 
 agent=${1:-} out=${2:-}
 [[ -f $agent ]] || fail "no agent binary at '$agent' (usage: build-agent.sh AGENT_BINARY [OUT.erofs])"
+go_kernel=$(dirname "$agent")/atoll-go-kernel
+[[ -f $go_kernel ]] || fail "no Go kernel at '$go_kernel' (expected: beside the agent; remedy: ./atoll build)"
 command -v mkfs.erofs >/dev/null || fail "mkfs.erofs is missing (remedy: apt-get install erofs-utils)"
 
 umask 022
@@ -31,9 +33,10 @@ install -D -m 0755 "$agent" "$root/bin/atoll-agent"
 mkdir "$root/kernels"
 for kernel in "$kernels"/*/; do
   kernel=$(basename "$kernel")
-  tar -C "$kernels" --sort=name -cf - --exclude='*test*' --exclude='__pycache__' --exclude='.*' --exclude='node_modules' --exclude='src' --exclude='package*.json' \
+  tar -C "$kernels" --sort=name -cf - --exclude='*test*' --exclude='__pycache__' --exclude='.*' --exclude='node_modules' --exclude='src' --exclude='package*.json' --exclude='*.go' --exclude='go.mod' --exclude='go.sum' \
     "$kernel" | tar -C "$root/kernels" --no-same-owner -xf -
 done
+install -D -m 0755 "$go_kernel" "$root/kernels/go/atoll-go-kernel"
 # Byte code for the Pythons of this machine, which are often of the same version as an image's: a kernel then starts 50 ms earlier. A
 # Python of another version does not look at it and compiles the source. Unchecked: nothing ever changes in this image.
 for python in /usr/bin/python3.*; do

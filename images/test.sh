@@ -302,7 +302,7 @@ processes_below() {
 
 agent_image_holds_agent_and_kernels() {
   local first
-  printf '#!/bin/sh\n' >"$folder/agent"
+  printf '#!/bin/sh\n' | tee "$folder/agent" >"$folder/atoll-go-kernel"
   first=$("$here/build-agent.sh" "$folder/agent" "$folder/a.erofs")
   "$here/build-agent.sh" "$folder/agent" "$folder/b.erofs" >/dev/null
   check "agent image: two builds are the same" "$(sha256sum <"$first")" "$(sha256sum <"$folder/b.erofs")"
@@ -311,6 +311,8 @@ agent_image_holds_agent_and_kernels() {
   check "agent image: the agent is at its place and executable" "755" "$(stat -c %a "$folder/mount/bin/atoll-agent")"
   check "agent image: no tests in it" "" "$(find "$folder/mount" -iname '*test*')"
   check "agent image: the Python kernel is at its place" "yes" "$(test -f "$folder/mount/kernels/python/kernel.py" && echo yes)"
+  check "agent image: the Go kernel is at its place and executable, its source is not" "755 " \
+    "$(stat -c %a "$folder/mount/kernels/go/atoll-go-kernel") $(find "$folder/mount" -name '*.go' -o -name 'go.*')"
   umount "$folder/mount"
 }
 

@@ -4,7 +4,7 @@
 runsc_folder() { "$root/node/runsc/build.sh" --where; }
 
 node_hash() {
-  { hash_of node/go.mod node/go.sum node/cmd node/internal node/gen; runsc_folder; "$GO" env GOVERSION GOARCH; } | sha256sum | cut -c1-32
+  { hash_of node/go.mod node/go.sum node/cmd node/internal node/gen kernels/go; runsc_folder; "$GO" env GOVERSION GOARCH; } | sha256sum | cut -c1-32
 }
 
 server_hash() {
@@ -142,6 +142,7 @@ build_node() {
   mkdir -p "$cache/node/.work.$$"
   (cd "$root/node" && CGO_ENABLED=0 GOWORK=off "$GO" build -trimpath -buildvcs=false -o "$cache/node/.work.$$/" \
     -ldflags "-s -w -X gvisor.dev/gvisor/runsc/version.version=$version -X atoll/node/internal/engine.Version=$(basename "$target" | cut -c1-12)" ./cmd/...)
+  (cd "$root/kernels/go" && CGO_ENABLED=0 GOWORK=off "$GO" build -trimpath -buildvcs=false -o "$cache/node/.work.$$/atoll-go-kernel" -ldflags "-s -w" .)
   chmod -R a+rX,go-w "$cache/node/.work.$$"
   sync -f "$cache/node"
   mv "$cache/node/.work.$$" "$target"

@@ -13,6 +13,7 @@ suites=(
   "runsc|ci|runsc_tests"
   "Python kernel|ci|python_kernel_tests"
   "JS kernels|ci|js_kernel_tests"
+  "Go kernel|ci|go_kernel_tests"
   "Java|ci|java_tests"
   "images|ci|images_tests"
   "native API|ci|native_api_tests"
@@ -26,7 +27,8 @@ suites=(
 
 go_checks() {
   (cd "$root/node" && "$GO" vet ./... && "$GO" run "$staticcheck" ./... &&
-    { [[ -z $("$(dirname "$GO")/gofmt" -l cmd internal) ]] || { echo "not formatted (remedy: ./atoll fmt):"; "$(dirname "$GO")/gofmt" -l cmd internal; false; }; })
+    { [[ -z $("$(dirname "$GO")/gofmt" -l cmd internal ../kernels/go) ]] || { echo "not formatted (remedy: ./atoll fmt):"; "$(dirname "$GO")/gofmt" -l cmd internal ../kernels/go; false; }; })
+  (cd "$root/kernels/go" && "$GO" vet . && "$GO" run "$staticcheck" .)
 }
 go_tests() { (cd "$root/node" && go_test -race ./...); }
 
@@ -64,6 +66,10 @@ pytest_suite() { # FOLDER [ARGUMENT...]
 }
 python_kernel_tests() { pytest_suite "$root/kernels/python/tests"; }
 js_kernel_tests() { pytest_suite "$root/kernels/js/tests"; }
+go_kernel_tests() {
+  (cd "$root/kernels/go" && "$GO" test .)
+  ATOLL_GO_KERNEL=$node/atoll-go-kernel pytest_suite "$root/kernels/go/tests"
+}
 native_api_tests() { pytest_suite "$root/conformance/native" $([[ $all == no ]] || echo --all); }
 races_tests() { python3 "$root/conformance/races/races.py" $([[ $all == no ]] || echo --all); }
 soak_tests() { python3 "$root/conformance/soak/soak.py" --all; }
@@ -140,6 +146,6 @@ bench() {
 format() {
   require_jdk
   require_go
-  (cd "$root/node" && "$(dirname "$GO")/gofmt" -w cmd internal runsc)
+  (cd "$root/node" && "$(dirname "$GO")/gofmt" -w cmd internal runsc ../kernels/go)
   (cd "$root" && mvn -B -ntp spotless:apply)
 }

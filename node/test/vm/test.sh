@@ -68,6 +68,7 @@ mv "$work/atoll-engine" "$work/place" "$root/opt/atoll/"
 if [[ -n ${ATOLL_AGENT_IMAGE:-} ]]; then
   put "$ATOLL_AGENT_IMAGE" "$root/opt/atoll/agent.erofs"
 else
+  (cd "$repository/kernels/go" && CGO_ENABLED=0 GOWORK=off "$go" build -trimpath -buildvcs=false -ldflags "-s -w" -o "$work/atoll-go-kernel" .)
   "$repository/images/build-agent.sh" "$work/atoll-agent" "$root/opt/atoll/agent.erofs" >/dev/null
 fi
 
