@@ -59,34 +59,39 @@ func (b *box) restore(image string) *box {
 	return r
 }
 
-// bunKernel uses the Bun that the kernel's own tests have fetched.
-func bunKernel(t *testing.T) *agentv1.Kernel {
+// scriptKernel uses an interpreter that the kernels' own tests have fetched: of the folders in the cache the newest that matches.
+func scriptKernel(t *testing.T, folder, binaries string, arguments ...string) *agentv1.Kernel {
 	t.Helper()
-	kernel, err := filepath.Abs("../../../kernels/bun/kernel.js")
-	if err != nil {
-		t.Fatal(err)
-	}
 	cache := os.Getenv("ATOLL_CACHE")
 	if cache == "" {
 		cache = "/var/cache/atoll"
 	}
-	found, _ := filepath.Glob(filepath.Join(cache, "bun-*/node_modules/@oven/bun-linux-*/bin/bun"))
+	found, _ := filepath.Glob(filepath.Join(cache, folder, "node_modules", binaries))
 	if len(found) == 0 {
-		t.Fatalf("no Bun under %s (remedy: ./atoll test \"Bun kernel\")", cache)
+		t.Fatalf("no %s under %s (remedy: ./atoll test \"JS kernels\")", folder, cache)
 	}
-	return &agentv1.Kernel{Language: "typescript", Argv: []string{found[len(found)-1], kernel}}
+	kernel, err := filepath.Abs(filepath.Join("../../../kernels", strings.TrimSuffix(folder, "-*"), "kernel.js"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &agentv1.Kernel{Language: "typescript", Argv: append(append([]string{found[len(found)-1]}, arguments...), kernel)}
 }
 
 // draws takes one number from each generator that there is.
-func (b *box) draws(suffix string) map[string]string {
+func (b *box) draws(script, suffix string) map[string]string {
 	b.t.Helper()
 	drawn := map[string]string{}
+	code := "print('Math.random', Math.random()); print('randomUUID', crypto.randomUUID()); print('getRandomValues', crypto.getRandomValues(new Uint32Array(4)).join())\n" +
+		"print('node:randomUUID', nodeCrypto.randomUUID()); print('randomBytes', nodeCrypto.randomBytes(16).toString('hex')); print('big', Buffer.from(crypto.getRandomValues(new Uint8Array(4096))).toString('hex').slice(0, 32))\n"
+	if script == "node" {
+		code += "print('ECDH', nodeCrypto.createECDH('prime256v1').generateKeys('hex')); print('X25519', nodeCrypto.generateKeyPairSync('x25519').publicKey.export({ format: 'jwk' }).x)\n" +
+			"print('randomInt', Array.from({ length: 4 }, () => nodeCrypto.randomInt(2 ** 32)).join()); print('key', nodeCrypto.generateKeySync('hmac', { length: 128 }).export().toString('hex'))\n"
+	}
 	for context, code := range map[string]string{
 		"py": "print('random', random.random()); print('ssl', ssl.RAND_bytes(16).hex()); print('uuid1', uuid.uuid1().hex); print('uuid4', uuid.uuid4().hex)\n" +
 			"print('secrets', secrets.token_hex()); print('tempfile', next(tempfile._get_candidate_names())); print('SystemRandom', random.SystemRandom().random())",
-		"sh": "echo RANDOM $RANDOM$RANDOM$RANDOM; echo urandom $(head -c 16 /dev/urandom | od -An -tx1 | tr -d ' ')",
-		"ts": "print('Math.random', Math.random()); print('randomUUID', crypto.randomUUID()); print('getRandomValues', crypto.getRandomValues(new Uint32Array(4)).join())\n" +
-			"print('node:randomUUID', nodeCrypto.randomUUID()); print('randomBytes', nodeCrypto.randomBytes(16).toString('hex')); print('big', Buffer.from(crypto.getRandomValues(new Uint8Array(4096))).toString('hex').slice(0, 32))",
+		"sh":   "echo RANDOM $RANDOM$RANDOM$RANDOM; echo urandom $(head -c 16 /dev/urandom | od -An -tx1 | tr -d ' ')",
+		script: code,
 	} {
 		for line := range strings.Lines(string(b.exec(context+suffix, code).stdout)) {
 			name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
@@ -97,17 +102,31 @@ func (b *box) draws(suffix string) map[string]string {
 }
 
 func TestGvisor_forks_of_one_image_draw_random_numbers_of_their_own(t *testing.T) {
+	for _, one := range []struct {
+		name    string
+		kernel  *agentv1.Kernel
+		numbers int
+	}{
+		{"bun", scriptKernel(t, "bun-*", "@oven/bun-linux-*/bin/bun"), 15},
+		{"node", scriptKernel(t, "node-*", "node-linux-*/bin/node"), 19},
+		{"deno", scriptKernel(t, "deno-*", "@deno/linux-*/deno", "run", "--quiet", "--allow-all", "--no-config", "--no-lock", "--node-modules-dir=manual"), 15},
+	} {
+		t.Run(one.name, func(t *testing.T) { forksDrawTheirOwn(t, one.name, one.kernel, one.numbers) })
+	}
+}
+
+func forksDrawTheirOwn(t *testing.T, name string, kernel *agentv1.Kernel, numbers int) {
 	b := startBox(t, "/proc/meminfo")
-	b.hello.Kernels = append(b.hello.Kernels, bunKernel(t))
+	b.hello.Kernels = append(b.hello.Kernels, kernel)
 	b.sayHello()
 	rename := map[string]string{}
-	for id, language := range map[string]string{"py": "python", "sh": "bash", "ts": "typescript"} {
+	for id, language := range map[string]string{"py": "python", "sh": "bash", name: "typescript"} {
 		b.open(id, language)
 		rename[id] = id + "2"
 	}
 	b.exec("py", "import random, secrets, ssl, tempfile, uuid")
-	b.exec("ts", "const nodeCrypto = require('node:crypto')")
-	b.draws("") // so that all of them have a state
+	b.exec(name, "const nodeCrypto = require('node:crypto')")
+	b.draws(name, "") // so that all of them have a state
 	image := b.checkpoint()
 	seen := map[string]string{}
 	for i, one := range []*box{b.restore(image), b.restore(image), nil} {
@@ -122,8 +141,8 @@ func TestGvisor_forks_of_one_image_draw_random_numbers_of_their_own(t *testing.T
 			one.exec("py2", "import os; print(os.environ['HOSTNAME'], os.uname().nodename, open('/etc/hosts').read().count('127.0.1.1'))").
 				prints(fmt.Sprintf("fork-%[1]d fork-%[1]d 1\n", i))
 		}
-		drawn := one.draws(suffix)
-		if len(drawn) != 15 {
+		drawn := one.draws(name, suffix)
+		if len(drawn) != numbers {
 			t.Errorf("%d numbers: %v", len(drawn), drawn)
 		}
 		for name, value := range drawn {

@@ -203,11 +203,13 @@ export const reallyExit = (code) => leave(code);
 
 // ---- random numbers
 
-// Deno's generator asks the system again after each 64 KiB; of each thread it has another.
-const { getRandomValues } = crypto;
+// Deno's generator asks the system again after each 64 KiB; of each thread it has another. UUIDs are drawn ahead.
+const { getRandomValues, randomUUID } = crypto;
+const UUIDS_AHEAD = 2048;
 const system = crypto;
 const piece = new Uint8Array(65536);
 
 export function renewCrypto() {
   for (let i = 0; i < 3; i++) getRandomValues.call(system, piece);
+  for (let i = 0; i <= UUIDS_AHEAD; i++) randomUUID.call(system);
 }

@@ -250,13 +250,16 @@ export const reallyExit = (process.reallyExit ?? process.exit).bind(process);
 // Node draws on OpenSSL's generators, which nothing in JavaScript can seed. But what a counter-mode generator says next depends on how
 // much was asked for in each request before: requests of lengths that the system chooses make its state as unforeseeable as the system.
 // There are two of them, one for public numbers and one for keys. Kept ahead: 128 UUIDs and 1,024 numbers for randomInt.
-const { randomFillSync, randomUUID, randomInt, generateKeyPairSync } = crypto;
+const { randomFillSync, randomUUID, randomInt, generateKeyPairSync, createECDH, sign } = crypto;
 const BLOCK = 16;
 const REQUESTS = 48; // of one of 256 lengths each: 384 bits
-const KEYS = 96; // of one of two lengths each: 96 bits
+const KEYS = 96; // of one of two lengths each, 32 bytes for a key and 64 for a signature: 96 bits
 const UUIDS_AHEAD = 128;
 const NUMBERS_AHEAD = 1024;
 const room = Buffer.alloc(256 * BLOCK);
+const signed = Buffer.alloc(1);
+let exchange;
+let signer;
 
 function systemBytes(length) {
   const bytes = new Uint8Array(length);
@@ -272,7 +275,12 @@ function systemBytes(length) {
 export function renewCrypto() {
   const lengths = systemBytes(REQUESTS + KEYS / 8);
   for (let i = 0; i < REQUESTS; i++) randomFillSync(room, 0, (lengths[i] + 1) * BLOCK);
-  for (let i = 0; i < KEYS; i++) generateKeyPairSync((lengths[REQUESTS + (i >> 3)] >> (i & 7)) & 1 ? "x25519" : "x448");
+  exchange ??= createECDH("prime256v1");
+  signer ??= generateKeyPairSync("ec", { namedCurve: "prime256v1" }).privateKey;
+  for (let i = 0; i < KEYS; i++) {
+    if ((lengths[REQUESTS + (i >> 3)] >> (i & 7)) & 1) exchange.generateKeys();
+    else sign("sha256", signed, signer);
+  }
   for (let i = 0; i <= UUIDS_AHEAD; i++) randomUUID();
   for (let i = 0; i <= NUMBERS_AHEAD; i++) randomInt(256);
 }
