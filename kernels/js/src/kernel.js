@@ -507,8 +507,12 @@ function install() {
 function configure({ id, env, unset, cwd, seed }) {
   if (env) for (const name of Object.keys(env)) proc.env[name] = env[name];
   if (unset) for (const name of unset) delete proc.env[name];
-  reseed(seed);
   const configured = { event: "configured" };
+  try {
+    steady(() => reseed(seed));
+  } catch (error) {
+    configured.unseeded = `Math.random and crypto: ${error?.message ?? error}`;
+  }
   if (id) configured.id = id;
   if (cwd) {
     try {

@@ -25,7 +25,7 @@ function next() {
 
 /** Seeds from the system, mixed with `hex` where the agent sent one. */
 export function reseed(hex) {
-  renewCrypto();
+  renewCrypto(hex);
   seedMath(hex);
 }
 

@@ -1,6 +1,7 @@
 """Interrupts, process.exit, stdin, configure, shutdown."""
 
 import os
+import resource
 import signal
 
 import pytest
@@ -194,6 +195,19 @@ def test_random_numbers_are_new_after_each_configure(kernel):
     assert len(seen) == 4
     execution = kernel.run("let sum = 0, low = 0; for (let i = 0; i < 1e6; i++) { const r = Math.random(); sum += r; if (r < 0 || r >= 1) throw r; if (r < 0.25) low++ }\n[Math.abs(sum / 1e6 - 0.5) < 0.005, Math.abs(low / 1e6 - 0.25) < 0.005]")
     assert execution.text == "[ true, true ]"
+
+
+@pytest.mark.only("node")
+def test_a_kernel_that_can_not_be_reseeded_says_so(kernel):
+    soft, hard = resource.prlimit(kernel.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(kernel.pid, resource.RLIMIT_NOFILE, (3, hard))
+    kernel.send(op="configure")
+    assert "EMFILE" in kernel.next_event()["unseeded"]
+    kernel.send(op="configure", seed="00" * 32)
+    assert kernel.next_event() == {"event": "configured"}
+    resource.prlimit(kernel.pid, resource.RLIMIT_NOFILE, (soft, hard))
+    kernel.send(op="configure")
+    assert kernel.next_event() == {"event": "configured"}
 
 
 def test_the_kernel_leaves_at_shutdown_and_at_the_end_of_the_agent(kernel):

@@ -223,6 +223,7 @@ def test_top_level_for_await(shared):
     assert shared.run("for await (const n of (async function* () { yield 1; yield 2 })()) print(n)").stdout == b"1\n2\n"
 
 
+@pytest.mark.versions
 def test_modules_of_the_working_folder_and_of_node_modules(kernel, tmp_path):
     (tmp_path / "local.ts").write_text("export const hidden: number = 1; export default 'local'")
     for folder, name in (("node_modules/pkg", "pkg"), ("elsewhere/other", "other")):
@@ -240,6 +241,7 @@ def test_modules_of_the_working_folder_and_of_node_modules(kernel, tmp_path):
     assert values(kernel, "process.chdir('sub'); require('./near')") == "'near'"
 
 
+@pytest.mark.versions
 def test_a_package_installed_after_a_failed_import_is_found(kernel, tmp_path):
     assert kernel.run("import 'fresh'").status == "error"
     folder = tmp_path / "node_modules" / "fresh"
@@ -250,6 +252,7 @@ def test_a_package_installed_after_a_failed_import_is_found(kernel, tmp_path):
     assert values(kernel, "require('fresh')") == "'fresh'"
 
 
+@pytest.mark.versions
 def test_an_npm_import_names_an_installed_package(kernel, tmp_path):
     folder = tmp_path / "node_modules" / "@scope" / "here"
     folder.mkdir(parents=True)
@@ -269,6 +272,7 @@ def test_an_import_from_elsewhere_fails_with_a_remedy(shared, specifier):
         assert f"'{specifier}'" in execution.error["message"] and "remedy: " in execution.error["message"]
 
 
+@pytest.mark.versions
 def test_typescript_files_load_one_another(kernel, tmp_path):
     (tmp_path / "lib").mkdir()
     (tmp_path / "lib" / "index.ts").write_text("import { half } from './half.ts'; import type { Half } from './half.ts'; export enum Size { Small = 1, Large }; export const twice: Half = half * 4")
@@ -279,12 +283,14 @@ def test_typescript_files_load_one_another(kernel, tmp_path):
     assert "failing.ts:4:" in execution.error["traceback"], execution
 
 
+@pytest.mark.versions
 @pytest.mark.only("bun", "node")
 def test_typescript_files_can_be_required(kernel, tmp_path):
     (tmp_path / "tool.ts").write_text("import { sep } from 'node:path'\nexport const name: string = 'tool' + sep")
     assert values(kernel, "require('./tool').name") == "'tool/'"
 
 
+@pytest.mark.versions
 def test_a_scoped_package_installed_into_a_new_folder_is_found(kernel, tmp_path):
     assert kernel.run("import 'anything'").status == "error"
     for name, more in (("@late/one", '"exports": {".": {"import": "./main.mjs", "require": "./main.cjs"}}'), ("@late/two", '"main": "main.cjs"')):
@@ -310,6 +316,7 @@ def test_a_cell_of_ten_megabytes_runs(shared):
     assert values(shared, "delete globalThis.long; 1") == "1"
 
 
+@pytest.mark.versions
 @pytest.mark.parametrize("broken", ["Array.prototype.push = () => { throw 1 }", "JSON.stringify = null; JSON.parse = null", "Array.prototype.map = Array.prototype.sort = String.prototype.split = null",
                                     "console.log = () => {}", "Promise.prototype.then = null", "globalThis.Promise = null", "Object.prototype.extra = 1", "delete globalThis.Bun; globalThis.process = null",
                                     "Object.defineProperty = null; Buffer.from = null", "globalThis.setImmediate = null; performance.now = null", "process.removeAllListeners()", "RegExp.prototype.exec = null; Map.prototype.get = null"])

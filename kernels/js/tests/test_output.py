@@ -118,6 +118,7 @@ def test_a_callback_calls_a_function_of_a_newer_cell(kernel):
     assert [(event["id"], event["stream"], event["text"]) for event in second.events] == [(first.id, "stderr", "new\n")]
 
 
+@pytest.mark.versions
 def test_child_processes_print_into_the_pipes_and_inherit_nothing_else(kernel):
     code = "require('child_process').spawnSync('sh', ['-c', 'echo child; ls -l /proc/self/fd'], { stdio: ['ignore', 'inherit', 'inherit'] }).status"
     execution = kernel.run(code)

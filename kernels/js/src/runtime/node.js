@@ -250,7 +250,7 @@ export const reallyExit = (process.reallyExit ?? process.exit).bind(process);
 // Node draws on OpenSSL's generators, which nothing in JavaScript can seed. But what a counter-mode generator says next depends on how
 // much was asked for in each request before: requests of lengths that the system chooses make its state as unforeseeable as the system.
 // There are two of them, one for public numbers and one for keys. Kept ahead: 128 UUIDs and 1,024 numbers for randomInt.
-const { randomFillSync, randomUUID, randomInt, generateKeyPairSync, createECDH, sign } = crypto;
+const { randomFillSync, randomUUID, randomInt, generateKeyPairSync, createECDH, createHash, sign } = crypto;
 const BLOCK = 16;
 const REQUESTS = 48; // of one of 256 lengths each: 384 bits
 const KEYS = 96; // of one of two lengths each, 32 bytes for a key and 64 for a signature: 96 bits
@@ -261,19 +261,28 @@ const signed = Buffer.alloc(1);
 let exchange;
 let signer;
 
-function systemBytes(length) {
-  const bytes = new Uint8Array(length);
-  const fd = fs.openSync("/dev/urandom", "r");
+const { openSync, closeSync } = fs;
+
+// The system's choice and the agent's, either of which is enough.
+function choices(hex) {
+  const bytes = new Uint8Array(REQUESTS + KEYS / 8);
+  const told = typeof hex === "string" ? createHash("sha512").update(hex).digest() : null;
   try {
-    for (let at = 0; at < length; ) at += readSync(fd, bytes, at, length - at);
-  } finally {
-    fs.closeSync(fd);
+    const fd = openSync("/dev/urandom", "r");
+    try {
+      for (let at = 0; at < bytes.length; ) at += readSync(fd, bytes, at, bytes.length - at);
+    } finally {
+      closeSync(fd);
+    }
+  } catch (error) {
+    if (told === null) throw error;
   }
+  if (told !== null) for (let i = 0; i < bytes.length; i++) bytes[i] ^= told[i];
   return bytes;
 }
 
-export function renewCrypto() {
-  const lengths = systemBytes(REQUESTS + KEYS / 8);
+export function renewCrypto(hex) {
+  const lengths = choices(hex);
   for (let i = 0; i < REQUESTS; i++) randomFillSync(room, 0, (lengths[i] + 1) * BLOCK);
   exchange ??= createECDH("prime256v1");
   signer ??= generateKeyPairSync("ec", { namedCurve: "prime256v1" }).privateKey;
