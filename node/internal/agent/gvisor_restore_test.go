@@ -101,17 +101,51 @@ func (b *box) draws(script, suffix string) map[string]string {
 	return drawn
 }
 
+// scriptKernels are those of Bun, Node and Deno.
+func scriptKernels(t *testing.T) map[string]*agentv1.Kernel {
+	t.Helper()
+	return map[string]*agentv1.Kernel{
+		"bun":  scriptKernel(t, "bun-*", "@oven/bun-linux-*/bin/bun"),
+		"node": scriptKernel(t, "node-*", "node-linux-*/bin/node"),
+		"deno": scriptKernel(t, "deno-*", "@deno/linux-*/deno", "run", "--quiet", "--allow-all", "--no-config", "--no-lock", "--node-modules-dir=manual"),
+	}
+}
+
 func TestGvisor_forks_of_one_image_draw_random_numbers_of_their_own(t *testing.T) {
-	for _, one := range []struct {
-		name    string
-		kernel  *agentv1.Kernel
-		numbers int
-	}{
-		{"bun", scriptKernel(t, "bun-*", "@oven/bun-linux-*/bin/bun"), 15},
-		{"node", scriptKernel(t, "node-*", "node-linux-*/bin/node"), 19},
-		{"deno", scriptKernel(t, "deno-*", "@deno/linux-*/deno", "run", "--quiet", "--allow-all", "--no-config", "--no-lock", "--node-modules-dir=manual"), 15},
-	} {
-		t.Run(one.name, func(t *testing.T) { forksDrawTheirOwn(t, one.name, one.kernel, one.numbers) })
+	numbers := map[string]int{"bun": 15, "node": 19, "deno": 15}
+	for name, kernel := range scriptKernels(t) {
+		t.Run(name, func(t *testing.T) { forksDrawTheirOwn(t, name, kernel, numbers[name]) })
+	}
+}
+
+func TestGvisor_scripts_are_stopped_and_keep_their_state(t *testing.T) {
+	for name, kernel := range scriptKernels(t) {
+		t.Run(name, func(t *testing.T) {
+			b := startBox(t, "/proc/meminfo")
+			b.hello.Kernels = append(b.hello.Kernels, kernel)
+			b.sayHello()
+			b.open("ts", "typescript")
+			b.exec("ts", "let kept: number = 41; const held = setInterval(() => {}, 10)").prints("")
+			for _, code := range []string{
+				"while (true);",
+				"await 1; for (;;) { try { null.x } catch {} }",
+				"await new Promise(() => {})",
+				"process.stdout.write('x'.repeat(100)); setTimeout(() => { while (true); }, 1); await new Promise(() => {})",
+			} {
+				if r := b.execWithin("ts", code, 300*time.Millisecond); r.finished.Reason != timedOut || !r.finished.StateKept {
+					t.Errorf("%s: %v", code, r.finished)
+				}
+			}
+			b.exec("ts", "process.exit(3)")
+			b.exec("ts", "enum Small { One = 1 }; print(kept + Small.One)").prints("42\n")
+			b.exec("ts", "print(typeof require('zlib').gzipSync('a'.repeat(1e6)).length, await new Promise(done => require('child_process').exec('echo child', (error, out) => done(out.trim()))))").
+				prints("number child\n")
+			// The agent ends what a cell waits for and no kernel can leave; the interpreter goes on, or is started afresh.
+			if r := b.execWithin("ts", "require('child_process').execSync('trap \"\" INT; sleep 1000')", 300*time.Millisecond); r.finished.Reason != timedOut {
+				t.Errorf("%v", r.finished)
+			}
+			b.exec("ts", "print('again')").prints("again\n")
+		})
 	}
 }
 
