@@ -96,9 +96,16 @@ class Host:
         return pids
 
     def resident(self, name):
-        """MiB of "server" or "engine"."""
-        status = pathlib.Path(f"/proc/{self.atoll.pid(name)}/status").read_text()
-        return int(re.search(r"VmRSS:\s+(\d+)", status)[1]) // 1024
+        """MiB of "server" or "engine"; of one that was just killed, of its next."""
+        end = time.monotonic() + 60
+        while True:
+            try:
+                return int(re.search(r"VmRSS:\s+(\d+)", pathlib.Path(f"/proc/{self.atoll.pid(name)}/status").read_text())[1]) // 1024
+            except (OSError, TypeError, IndexError, ValueError):
+                # It has a process id that is gone, or is a zombie, which has no memory.
+                if time.monotonic() > end:
+                    raise
+                time.sleep(0.05)
 
     def surplus(self, client, boxes=0, snapshots=()):
         """What is on the machine beside pools, so many boxes, and these snapshots."""
