@@ -344,7 +344,7 @@ func (b *box) startFresh(c *container, filesFrom string) error {
 	if err := c.launch(ctx); err != nil {
 		return err
 	}
-	if err := c.group.Set(groupLimits(limits, b.record.box.GetSandboxId() == "")); err != nil {
+	if err := c.group.Set(groupLimits(limits, b.warming())); err != nil {
 		return err
 	}
 	l, err := b.connect(greeting{reconfigure: true})

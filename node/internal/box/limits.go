@@ -83,6 +83,9 @@ func groupLimits(l *execv1.Limits, warming bool) cgroup.Limits {
 	return limits
 }
 
+// warming says that nobody has the box yet. A build box is in use from its start.
+func (b *box) warming() bool { return b.record.box.GetSandboxId() == "" && !b.record.build }
+
 // startLimits hold until gVisor has started: programs inside then see the
 // memory that the user was promised.
 func startLimits(l *execv1.Limits) cgroup.Limits {

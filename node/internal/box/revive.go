@@ -179,7 +179,7 @@ func (b *box) reviveIn(c *container, r revival, claimed bool) (*link, error) {
 		return nil, err
 	}
 	if err = failpoint.Hit(r.operation + ".connected"); err == nil {
-		err = c.group.Set(groupLimits(limits, b.record.box.GetSandboxId() == ""))
+		err = c.group.Set(groupLimits(limits, b.warming()))
 	}
 	if err != nil {
 		l.close()

@@ -438,7 +438,8 @@ FROM python AS tools
 RUN echo tool >/tool
 FROM python
 ENV A=1
-RUN echo first >/first
+RUN echo first >/first && rm -r /usr/share/doc /etc/issue && mv /etc/skel /etc/skeletons && mkdir /etc/skel && ln /first /twin && chmod 4755 /first && \
+    chown 7:8 /etc/skel && touch -h -d @1000 /etc/skel && mkfifo /fifo && python3 -c 'import os; os.setxattr("/first", "user.k", b"\\xff\\x00")'
 COPY data /data
 RUN cat /data /first >/both
 COPY --from=tools /tool /tool
@@ -462,6 +463,8 @@ CMD ["python3"]
 		}
 	}
 	files["data"] = "two"
+	wantText(t, b.in(second.image, "/bin/sh", "-c", "ls /usr/share/doc /etc/issue 2>&1 | wc -l; ls -A /etc/skel /etc/skeletons | wc -l; stat -c '%a %u:%g %h' /twin /etc/skel"),
+		"2\n6\n4755 0:0 2\n755 7:8 1\n")
 	third := b.build(spec, archive(t, files))
 	if want := []string{"COPY data /data", "RUN cat /data /first >/both", "COPY --from=tools /tool /tool", "RUN touch /last"}; !containsOnly(third.ran(), want, "ENV", "CMD") {
 		t.Errorf("ran %q (expected: %q)", third.ran(), want)

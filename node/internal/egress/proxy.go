@@ -392,7 +392,12 @@ func (p *Proxy) forward(c Conn, request *http.Request, upstream net.Conn) (again
 	go func() { sent <- out.Write(upstream) }()
 	// A server's head is bounded too; its body is not.
 	limited := &io.LimitedReader{R: upstream, N: 1 << 20}
-	response, err := http.ReadResponse(bufio.NewReaderSize(limited, copyBytes), request)
+	answers := bufio.NewReaderSize(limited, copyBytes)
+	response, err := http.ReadResponse(answers, request)
+	for err == nil && response.StatusCode < 200 {
+		// That the server goes on (100), or what is to come (103): no answer yet.
+		response, err = http.ReadResponse(answers, request)
+	}
 	if err != nil {
 		upstream.Close()
 		<-sent

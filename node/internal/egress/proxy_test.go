@@ -97,6 +97,39 @@ func TestAllowedServersAreReachedPlainAndByConnect(t *testing.T) {
 	}
 }
 
+func TestLargeBodiesPassBothWays(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		n, err := io.Copy(io.Discard, r.Body)
+		if err != nil {
+			return
+		}
+		w.Header().Set("Got", fmt.Sprint(n))
+		// Without a length, so in chunks.
+		for range 100 {
+			_, _ = w.Write(make([]byte, 100_000))
+		}
+	}))
+	defer server.Close()
+	c := client(serve(t, &Proxy{Policy: policy(t, "127.0.0.1")}), nil)
+	for range 2 {
+		request, err := http.NewRequest(http.MethodPut, server.URL, struct{ io.Reader }{strings.NewReader(strings.Repeat("x", 5_000_000))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		// The client waits for the server to say that it goes on.
+		request.Header.Set("Expect", "100-continue")
+		response, err := c.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, err := io.Copy(io.Discard, response.Body)
+		response.Body.Close()
+		if err != nil || n != 10_000_000 || response.Header.Get("Got") != "5000000" {
+			t.Fatalf("%d bytes, %v; the server got %s", n, err, response.Header.Get("Got"))
+		}
+	}
+}
+
 func TestRefusalNamesTheSetting(t *testing.T) {
 	var served atomic.Int32
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { served.Add(1) }))
