@@ -285,7 +285,12 @@ func (m *ImageMaker) merge(ctx context.Context, pulled *oci.Pulled, r image.Requ
 		return image.Image{}, err
 	}
 	r.Layers, r.Config, r.Progress = layers, pulled.Config, func(read uint64) { tell("image", read, 0) }
-	return m.Images.Assemble(ctx, r)
+	made, err := m.Images.Assemble(ctx, r)
+	if errors.Is(err, image.ErrInvalid) {
+		// Where it is a fault of this disk, the next attempt is to be a new one.
+		pulled.Discard()
+	}
+	return made, err
 }
 
 // box saves what a sandbox has become.

@@ -419,6 +419,33 @@ func TestFullDiskIsToldAndLeavesNothing(t *testing.T) {
 	make1(t, s, Request{Layers: []Layer{layer(t, regular("x", strings.Repeat("\x00", 8<<20)))}})
 }
 
+// trickle is a source that is slow.
+type trickle struct{ r io.Reader }
+
+func (s trickle) Read(p []byte) (int, error) {
+	time.Sleep(5 * time.Millisecond)
+	return s.r.Read(p[:1])
+}
+
+func TestImageStopsGrowingBeforeTheDiskIsFull(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "images"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("tmpfs", filepath.Join(dir, "images"), "tmpfs", 0, "size=100m"); err != nil {
+		t.Fatalf("%v (remedy: run the tests as root)", err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(filepath.Join(dir, "images"), unix.MNT_DETACH) })
+	s := openStore(t, dir)
+	// It comes fast until the disk is nearly full, and then so slowly that somebody looks long before it is all there.
+	content := archive(t, regular("x", strings.Repeat("x", 98<<20)))
+	source := io.MultiReader(bytes.NewReader(content[:97<<20]), trickle{bytes.NewReader(content[97<<20:])})
+	err := refuse(t, s, ErrTooLarge, Request{Layers: []Layer{{Reader: source}}})
+	if !strings.Contains(err.Error(), "nearly full") {
+		t.Error(err)
+	}
+}
+
 func TestImageThatIsDeletedWhileSomebodyBeginsToNeedItStays(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	i := make1(t, s, Request{Layers: []Layer{layer(t, regular("x", "x"))}})

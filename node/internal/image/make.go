@@ -221,25 +221,35 @@ func (s *Store) build(ctx context.Context, r Request, work *os.File) (*assemble.
 		_, _ = io.Copy(io.Discard, errorsOut)
 		said <- string(b)
 	}()
-	heard := make(chan assemble.Message, 1)
-	go func() { heard <- listen(output, r.Progress) }()
+	messages := make(chan assemble.Message, 1)
+	go func() { messages <- listen(output, r.Progress) }()
+	heard := messages
 	var last assemble.Message
 	var status unix.WaitStatus
-	select {
-	case last = <-heard:
+	looks := time.NewTicker(lookEvery)
+	defer looks.Stop()
+	for ended := false; !ended; {
+		var why error
 		select {
+		case last = <-heard:
+			// It ends now.
+			heard = nil
 		case status = <-process.Status:
+			ended = true
+		case why = <-failed:
+			// A layer that ends early would look like a damaged one.
+		case <-looks.C:
+			why = s.enough()
 		case <-ctx.Done():
-			_, _, err := process.Kill()
-			return nil, errors.Join(ctx.Err(), err)
+			why = ctx.Err()
 		}
-	case err := <-failed:
-		// A layer that ends early would look like a damaged one.
-		_, _, killed := process.Kill()
-		return nil, errors.Join(err, killed)
-	case <-ctx.Done():
-		_, _, err := process.Kill()
-		return nil, errors.Join(ctx.Err(), err)
+		if why != nil {
+			_, _, err := process.Kill()
+			return nil, errors.Join(why, err)
+		}
+	}
+	if heard != nil {
+		last = <-heard
 	}
 	select {
 	case err := <-failed:
@@ -253,6 +263,22 @@ func (s *Store) build(ctx context.Context, r Request, work *os.File) (*assemble.
 		return nil, fmt.Errorf("atoll-image ended with status %#x: %s", uint32(status), strings.TrimSpace(<-said))
 	}
 	return last.Done, nil
+}
+
+// lookEvery is how often the disk is looked at while an image is written.
+const lookEvery = 100 * time.Millisecond
+
+// enough keeps a twentieth of the disk free, since sandboxes that run need it to go on.
+func (s *Store) enough() error {
+	var fs unix.Statfs_t
+	if err := unix.Statfs(s.made, &fs); err != nil {
+		return fmt.Errorf("images: %w", err)
+	}
+	if fs.Bavail < fs.Blocks/20 {
+		return fmt.Errorf("%w: the disk of %s is nearly full (%d of %d MiB are free; remedy: delete sandboxes, snapshots or images)",
+			ErrTooLarge, s.made, fs.Bavail*uint64(fs.Bsize)>>20, fs.Blocks*uint64(fs.Bsize)>>20)
+	}
+	return nil
 }
 
 // listen reads what the process says, up to its last message.

@@ -539,6 +539,27 @@ func TestCacheKeepsToItsQuotaAndKeepsWhatIsUsed(t *testing.T) {
 	}
 }
 
+func TestLayersThatWereDamagedHereAreFetchedAnew(t *testing.T) {
+	s := serve(t)
+	i := simple(t)
+	ref := s.push(t, "damaged", i)
+	c := cacheIn(t, 1<<30)
+	p := pull(t, c, PullRequest{Reference: ref})
+	for _, b := range p.blobs {
+		content, err := os.ReadFile(c.path(b.sum))
+		if err == nil {
+			content[len(content)-1] ^= 1
+			err = os.WriteFile(c.path(b.sum), content, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.Discard()
+	p.Close()
+	checkLayers(t, pull(t, c, PullRequest{Reference: ref}), i)
+}
+
 func TestTwoPullsOfOneImageFetchEachLayerOnce(t *testing.T) {
 	s := serve(t)
 	i := simple(t)

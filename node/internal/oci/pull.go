@@ -49,6 +49,7 @@ type Pulled struct {
 	// readers are layers that are no blobs.
 	readers []io.Reader
 	open    []*os.File
+	discard bool
 }
 
 // Layers opens the layers, to be merged in this order. They are closed by Close.
@@ -69,6 +70,9 @@ func (p *Pulled) Layers() ([]image.Layer, error) {
 	return layers, nil
 }
 
+// Discard has Close remove the layers: what they hold was not what it should be, and may have been damaged here.
+func (p *Pulled) Discard() { p.discard = true }
+
 // Close gives the layers back to the cache, which may remove them then.
 func (p *Pulled) Close() {
 	for _, f := range p.open {
@@ -76,6 +80,9 @@ func (p *Pulled) Close() {
 	}
 	for _, b := range p.blobs {
 		b.release()
+		if p.discard {
+			b.cache.remove(b.sum)
+		}
 	}
 	p.open, p.blobs, p.readers = nil, nil, nil
 }
