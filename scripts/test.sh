@@ -74,7 +74,7 @@ native_api_tests() { pytest_suite "$root/conformance/native" $([[ $all == no ]] 
 races_tests() { python3 "$root/conformance/races/races.py" $([[ $all == no ]] || echo --all); }
 soak_tests() { python3 "$root/conformance/soak/soak.py" --all; }
 
-e2b_tests() { pytest_suite "$root/conformance/e2b"; }
+e2b_tests() { pytest_suite "$root/conformance/e2b" $([[ $all == no ]] || echo --all); }
 mcp_tests() { pytest_suite "$root/conformance/mcp"; }
 cgroup2_tests() { "$root/node/test/vm/test.sh" $([[ $all == no ]] || echo --all); }
 

@@ -103,7 +103,8 @@ final class AtollServer implements AutoCloseable {
         RouteTable.Builder routes = RouteTable.builder();
         NativeApi.addTo(routes, core, metrics, Version.TEXT, options.allowedOrigins());
         int bound = channel.socket().getLocalPort();
-        E2bApi.addTo(routes, core, new E2bSettings(options.domain().orElse("localhost:" + bound)));
+        E2bApi.addTo(
+                routes, core, E2bSettings.of(options.domain().orElse("localhost:" + bound), options.e2bTemplates()));
         Optional<AccessLog> accessLog = accessLog();
         accessLog.ifPresent(log -> closings.push(log::close));
         var httpServer = new HttpServer(http, routes.build(), NativeApi.errors(), metrics, accessLog);

@@ -22,6 +22,7 @@ import java.util.TreeMap;
  * @param engineSocket where the engine listens
  * @param accessLog a file, or {@code -} for the log
  * @param domain below which sandboxes' ports have host names
+ * @param e2bTemplates of this installation, behind E2B's names for its own
  * @param allowedOrigins web pages' origins that may call {@code /mcp}, besides those of this machine
  */
 record ServerOptions(
@@ -33,10 +34,19 @@ record ServerOptions(
         List<String> allowedOrigins,
         long maxBodyBytes,
         Optional<String> domain,
+        String e2bTemplates,
         Map<String, String> settings) {
 
     private static final List<String> NAMES = List.of(
-            "host", "port", "data", "engine-socket", "access-log", "allowed-origins", "max-body-bytes", "domain");
+            "host",
+            "port",
+            "data",
+            "engine-socket",
+            "access-log",
+            "allowed-origins",
+            "max-body-bytes",
+            "domain",
+            "e2b-templates");
 
     private static final String OPTIONS = """
             usage: atoll-server --data DIR [options]
@@ -49,6 +59,8 @@ record ServerOptions(
               --allowed-origins LIST origins of web pages that may call /mcp, with commas between
               --max-body-bytes N     of one request (default 41943040)
               --domain NAME          sandboxes' ports are served at PORT-ID.NAME (default localhost:PORT OF THE SERVER)
+              --e2b-templates LIST   base=NAME,code-interpreter-v1=NAME: templates behind E2B's names (default base and data-science where
+                                     their images are there, else python)
               --config FILE          more options, as lines name=value
               --SETTING VALUE        a setting of sandboxes and pools, such as --pool.depth 4
 
@@ -105,6 +117,7 @@ record ServerOptions(
                         .toList(),
                 number(values, "max-body-bytes", 40L << 20, 1L << 30),
                 Optional.ofNullable(values.get("domain")).map(String::strip).filter(name -> !name.isEmpty()),
+                values.getOrDefault("e2b-templates", ""),
                 Map.copyOf(settings));
     }
 

@@ -46,21 +46,6 @@ final class CodeServer {
     /** The limit is the client's, who breaks off; this one is for those who never do. */
     private static final Duration LONGEST = Duration.ofHours(24);
 
-    /** MIME types that have a field of their own. */
-    private static final Map<String, String> FIELDS = Map.ofEntries(
-            Map.entry("text/plain", "text"),
-            Map.entry("text/html", "html"),
-            Map.entry("text/markdown", "markdown"),
-            Map.entry("image/svg+xml", "svg"),
-            Map.entry("image/png", "png"),
-            Map.entry("image/jpeg", "jpeg"),
-            Map.entry("application/pdf", "pdf"),
-            Map.entry("text/latex", "latex"),
-            Map.entry("application/json", "json"),
-            Map.entry("application/javascript", "javascript"),
-            Map.entry("e2b/data", "data"),
-            Map.entry("e2b/chart", "chart"));
-
     private final CodeExecution codeExecution;
     private final Contexts contexts;
 
@@ -302,33 +287,9 @@ final class CodeServer {
         private static ObjectNode result(ExecutionResult result) {
             ObjectNode line = NODES.objectNode();
             line.put("type", "result");
-            ObjectNode extra = NODES.objectNode();
-            String bundle = result.data().json();
-            byte[] bytes = bundle.getBytes(StandardCharsets.UTF_8);
-            for (Map.Entry<String, JsonNode> form :
-                    Json.parse(bytes, bytes.length).properties()) {
-                String field = FIELDS.get(form.getKey());
-                if (field == null) {
-                    extra.set(form.getKey(), form.getValue());
-                } else if (field.equals("text")) {
-                    line.put("text", unquoted(form.getValue().asString()));
-                } else {
-                    line.set(field, form.getValue());
-                }
-            }
-            if (!extra.isEmpty()) {
-                line.set("extra", extra);
-            }
-            line.put("is_main_result", result.main());
-            return line;
-        }
-
-        /** A text's outer quotes are left out. */
-        private static String unquoted(String text) {
-            char first = text.isEmpty() ? ' ' : text.charAt(0);
-            boolean quoted =
-                    text.length() >= 2 && (first == '\'' || first == '"') && text.charAt(text.length() - 1) == first;
-            return quoted ? text.substring(1, text.length() - 1) : text;
+            byte[] bundle = result.data().json().getBytes(StandardCharsets.UTF_8);
+            ResultForms.put(line, Json.parse(bundle, bundle.length));
+            return line.put("is_main_result", result.main());
         }
 
         private void line(ObjectNode line) throws IOException, InterruptedException {

@@ -46,7 +46,7 @@ public final class E2bApi {
 
     private void add(RouteTable.Builder routes, E2bSettings settings) {
         var plane = new SandboxPlane(atoll);
-        var templates = new E2bTemplates(atoll.templates());
+        var templates = new E2bTemplates(atoll.templates(), settings);
         var control = new ControlPlane(atoll, templates, settings);
         var snapshots = new SnapshotsApi(atoll);
         routes.select("e2b sandbox", SandboxPlane::isFor, ApiErrors.answering(plane::serve));

@@ -11,13 +11,18 @@ import java.util.Optional;
 
 /** What a {@code templateID} names: one of this protocol's own templates, one of the installation's, or a snapshot. */
 final class E2bTemplates {
-    /** This protocol's names for the installation's templates. */
-    private static final Map<String, String> OWN = Map.of("base", "python", "code-interpreter-v1", "python");
+    /** What stands for this protocol's own names: the one that has all that E2B's has, else one that this installation has from the start. */
+    private static final Map<String, String> BEST =
+            Map.of(E2bSettings.BASE, "base", E2bSettings.CODE_INTERPRETER, "data-science");
+
+    private static final String ALWAYS = "python";
 
     private final Templates templates;
+    private final E2bSettings settings;
 
-    E2bTemplates(Templates templates) {
+    E2bTemplates(Templates templates, E2bSettings settings) {
         this.templates = templates;
+        this.settings = settings;
     }
 
     /** One of the two. */
@@ -34,7 +39,7 @@ final class E2bTemplates {
         String tagless =
                 name.endsWith(":default") || name.endsWith(":latest") ? name.substring(0, name.lastIndexOf(':')) : name;
         try {
-            Template found = templates.get(caller, OWN.getOrDefault(tagless, tagless));
+            Template found = template(caller, tagless);
             return new Source(Optional.of(found.id()), Optional.empty());
         } catch (AtollException e) {
             if (e.code() == ErrorCode.TEMPLATE_NOT_FOUND) {
@@ -42,6 +47,20 @@ final class E2bTemplates {
             }
             throw e;
         }
+    }
+
+    private Template template(Caller caller, String name) {
+        String best = BEST.get(name);
+        String wanted = settings.templates().get(name);
+        if (best == null || wanted != null) {
+            return templates.get(caller, wanted == null ? name : wanted);
+        }
+        // Sandboxes of one whose image is still to be made would come minutes later than an SDK waits.
+        return templates.list(caller).stream()
+                .filter(template ->
+                        template.id().equals(best) && !template.packages().isEmpty())
+                .findFirst()
+                .orElseGet(() -> templates.get(caller, ALWAYS));
     }
 
     private static AtollException missing(String name) {

@@ -15,6 +15,8 @@ import atoll.http.ClientGoneException;
 import atoll.http.Exchange;
 import atoll.http.PortProxy;
 import java.io.IOException;
+import java.nio.charset.StandardCharsets;
+import java.security.MessageDigest;
 import java.util.Locale;
 import java.util.Optional;
 import java.util.Set;
@@ -37,6 +39,8 @@ final class SandboxPlane {
     private static final int CODE_PORT = 49_999;
     private static final int BAD_GATEWAY = 502;
     private static final Pattern HOST = Pattern.compile("(\\d{1,5})-([0-9a-z]{26})\\..+");
+    private static final Pattern AGENT_PATH =
+            Pattern.compile("/(health|files|process\\.Process/\\w+|filesystem\\.Filesystem/\\w+)");
     /** What is for Atoll is not for the sandbox's own server. */
     private static final Set<String> WITHHELD =
             Set.of("e2b-sandbox-id", "e2b-sandbox-port", "x-access-token", TRAFFIC_HEADER, "x-api-key");
@@ -83,7 +87,15 @@ final class SandboxPlane {
     }
 
     static boolean isFor(Exchange exchange) {
-        return Address.of(exchange).isPresent() && !isControl(exchange);
+        return Address.of(exchange).map(_ -> !isControl(exchange)).orElseGet(() -> isByToken(exchange));
+    }
+
+    /** Python's e2b 2.20 names no sandbox to the agent of one that it has connected to, and shows its token only. */
+    private static boolean isByToken(Exchange exchange) {
+        String path = exchange.rawPath();
+        return exchange.header(TOKEN_HEADER) != null
+                && path.startsWith(E2bApi.PREFIX + "/")
+                && AGENT_PATH.matcher(E2bApi.unprefixed(path)).matches();
     }
 
     /** Python's e2b 2.20 names a sandbox's agent by these headers where it asks the control plane to connect; an agent has no such paths. */
@@ -96,7 +108,7 @@ final class SandboxPlane {
     }
 
     void serve(Exchange exchange) throws IOException, InterruptedException {
-        Address address = Address.of(exchange).orElseThrow();
+        Address address = Address.of(exchange).orElseGet(() -> byToken(exchange));
         SandboxTokens.Bearer visitor;
         Sandbox sandbox;
         try {
@@ -125,6 +137,13 @@ final class SandboxPlane {
             }
             notThere(exchange, address.sandbox);
         }
+    }
+
+    private Address byToken(Exchange exchange) {
+        byte[] given = String.valueOf(exchange.header(TOKEN_HEADER)).strip().getBytes(StandardCharsets.UTF_8);
+        Optional<SandboxTokens.Bearer> found =
+                tokens.find(ENVD, token -> MessageDigest.isEqual(token.getBytes(StandardCharsets.UTF_8), given));
+        return new Address(found.map(bearer -> Text.id(bearer.sandbox())).orElse("of this token"), ENVD_PORT);
     }
 
     private static boolean isGone(ErrorCode code) {

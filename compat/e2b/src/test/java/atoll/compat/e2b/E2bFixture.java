@@ -35,7 +35,7 @@ final class E2bFixture implements AutoCloseable {
 
     E2bFixture() throws IOException {
         RouteTable.Builder routes = RouteTable.builder();
-        E2bApi.addTo(routes, core.core(), new E2bSettings(DOMAIN));
+        E2bApi.addTo(routes, core.core(), new E2bSettings(DOMAIN, Map.of()));
         HttpServerConfig config = HttpServerConfig.defaults().listeningOn("127.0.0.1", 0);
         server = new HttpServer(config, routes.build(), e -> Optional.empty(), RequestObserver.NONE, Optional.empty());
         server.start(HttpServer.bind(config));

@@ -401,4 +401,24 @@ class E2bTrapsTest {
         assertThat(e2b.api("POST", "/sandboxes/" + box.id + "/connect", "").status())
                 .isEqualTo(201);
     }
+
+    /** Python's e2b 2.20 sends nothing but its token to a sandbox that it has connected to. */
+    @Test
+    void an_agents_call_that_names_no_sandbox_is_for_the_one_of_its_token() throws Exception {
+        E2bFixture.Box other = e2b.create("");
+        E2bFixture.Box box = e2b.create("");
+        Map<String, String> token = Map.of("X-Access-Token", box.token);
+        assertThat(upload(box, "/files?path=/home/user/f", "content").status()).isEqualTo(200);
+        assertThat(e2b.send("GET", "/files?path=/home/user/f", token, NOTHING).text())
+                .isEqualTo("content");
+        assertThat(other.get("/files?path=/home/user/f").status()).isEqualTo(404);
+        assertThat(e2b.send("POST", "/process.Process/List", token, utf8("{}")).status())
+                .isEqualTo(200);
+        assertThat(e2b.send("GET", "/health", token, NOTHING).status()).isEqualTo(204);
+        Map<String, String> wrong = Map.of("X-Access-Token", "0".repeat(box.token.length()));
+        assertThat(e2b.send("POST", "/process.Process/List", wrong, utf8("{}")).status())
+                .isEqualTo(502);
+        assertThat(e2b.api("DELETE", "/sandboxes/" + box.id, "").status()).isEqualTo(204);
+        assertThat(e2b.send("GET", "/health", token, NOTHING).status()).isEqualTo(502);
+    }
 }
