@@ -18,12 +18,13 @@ sys.path.insert(0, str(ROOT / "conformance" / "native"))
 
 import installation as installations  # noqa: E402
 from baselines import KernelGateway, PlainRunsc  # noqa: E402
+from e2b_protocol import E2b  # noqa: E402
 from inside import Box  # noqa: E402
 from lifecycle import Lifecycle  # noqa: E402
 from load import Session, distinct_memories, percentile, processes_naming, pss_kib, summary, wait_idle  # noqa: E402
 
 WARM = "x+=1; print(x)"
-PARTS = ("cold", "warm", "parallel", "burst", "memory", "output", "inside", "lifecycle")
+PARTS = ("cold", "warm", "parallel", "burst", "memory", "output", "inside", "lifecycle", "e2b")
 
 
 class Bench:
@@ -436,6 +437,8 @@ def main():
                 bench.output(atoll)
             if "inside" in parts:
                 bench.inside(atoll, runsc)
+            if "e2b" in parts:
+                E2b(bench, atoll).all()
     finally:
         gateway.close()
         runsc.close()

@@ -138,7 +138,7 @@ bench() {
   require_go
   make_user
   build_all
-  venv=$(venv_with "$root/bench/requirements.txt" "$root/conformance/native/requirements.txt")
+  venv=$(venv_with "$root/bench/requirements.txt" "$root/conformance/native/requirements.txt" "$root/conformance/e2b/requirements.txt")
   export ATOLL_CACHE=$cache GO JAVA_HOME
   exec "$venv/bin/python" "$root/bench/bench.py" --cache "$cache" "$@"
 }

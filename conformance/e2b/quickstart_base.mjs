@@ -14,5 +14,5 @@ try {
   const woken = await Sandbox.connect(sandbox.sandboxId, { timeoutMs: 300_000 })
   console.log(await woken.files.read('/home/user/folder/note.txt'))
 } finally {
-  console.log(await sandbox.kill(), await sandbox.kill())
+  await sandbox.kill()
 }

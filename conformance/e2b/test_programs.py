@@ -1,6 +1,7 @@
 """Programs that nobody here wrote, unmodified: agents with E2B tools from PyPI and npm. A scripted model (programs/scripted_model.py) drives those that want one."""
 
 import pathlib
+import platform
 import shutil
 import subprocess
 
@@ -37,8 +38,8 @@ def test_agno_tools(environment, tmp_path):
     works("agno", environment, tmp_path)
 
 
-def test_smolagents_executor(environment, numpy_template, tmp_path):
-    works("smolagents", {**environment, "E2B_PROGRAM_TEMPLATE": numpy_template}, tmp_path)
+def test_smolagents_executor(environment, numeric_template, tmp_path):
+    works("smolagents", {**environment, "E2B_PROGRAM_TEMPLATE": numeric_template}, tmp_path)
 
 
 def test_computesdk(environment, tmp_path):
@@ -61,26 +62,26 @@ def test_mastra(environment, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def numpy_template(environment, tmp_path_factory):
-    """The name of a snapshot that has numpy: smolagents asks for it, and sandboxes reach no package index."""
+def numeric_template(environment, tmp_path_factory):
+    """A template that has numpy and Pillow, which smolagents asks for: E2B's name for it, or a snapshot of it with both, since sandboxes reach no package index."""
     with pytest.MonkeyPatch.context() as patch:
         for name, value in environment.items():
             patch.setenv(name, value)
         from e2b import Sandbox
 
         with Sandbox.create("code-interpreter-v1", timeout=600) as sandbox:
-            if sandbox.commands.run("python3 -c 'import numpy' || echo missing").stdout == "":
+            if sandbox.commands.run("python3 -c 'import numpy, PIL' || echo missing").stdout == "":
                 yield "code-interpreter-v1"
                 return
             version = sandbox.commands.run("python3 -c 'import sys; print(\"%d.%d\" % sys.version_info[:2])'").stdout.strip()
-            folder = tmp_path_factory.mktemp("numpy")
+            folder = tmp_path_factory.mktemp("wheels")
             pip = [environments.python("pip==25.3"), "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", "--dest", folder]
-            wanted = ["--python-version", version, "--platform", "manylinux_2_27_x86_64", "--platform", "manylinux_2_28_x86_64", "--platform", "manylinux2014_x86_64"]
-            subprocess.run([*pip, *wanted, "numpy==2.2.6"], check=True, timeout=300)
-            (wheel,) = folder.iterdir()
-            sandbox.files.write(f"/tmp/{wheel.name}", wheel.read_bytes())
-            sandbox.commands.run(f"python3 -m pip install --quiet --no-index --no-deps --break-system-packages /tmp/{wheel.name}", user="root", timeout=300)
-            snapshot = sandbox.create_snapshot(name="with-numpy")
+            systems = [f"--platform=manylinux{system}_{platform.machine()}" for system in ("_2_28", "_2_27", "2014")]
+            subprocess.run([*pip, "--python-version", version, *systems, "numpy==2.2.6", "pillow==11.3.0"], check=True, timeout=300)
+            for wheel in folder.iterdir():
+                sandbox.files.write(f"/tmp/{wheel.name}", wheel.read_bytes())
+            sandbox.commands.run("python3 -m pip install --quiet --no-index --no-deps --break-system-packages /tmp/*.whl", user="root", timeout=300)
+            snapshot = sandbox.create_snapshot(name="numeric")
             try:
                 yield snapshot.snapshot_id
             finally:

@@ -16,6 +16,7 @@ import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.Base64;
 import java.util.HashMap;
 import java.util.List;
@@ -28,12 +29,18 @@ final class E2bFixture implements AutoCloseable {
     static final String DOMAIN = "sandboxes.example";
     static final byte[] NOTHING = new byte[0];
 
-    final CoreFixture core = new CoreFixture().ready();
+    final CoreFixture core;
     private final HttpServer server;
     private final HttpClient client =
             HttpClient.newBuilder().version(HttpClient.Version.HTTP_1_1).build();
 
     E2bFixture() throws IOException {
+        this(Map.of());
+    }
+
+    /** With settings of core. */
+    E2bFixture(Map<String, String> settings) throws IOException {
+        core = new CoreFixture(settings).ready();
         RouteTable.Builder routes = RouteTable.builder();
         E2bApi.addTo(routes, core.core(), new E2bSettings(DOMAIN, Map.of()));
         HttpServerConfig config = HttpServerConfig.defaults().listeningOn("127.0.0.1", 0);
@@ -99,6 +106,15 @@ final class E2bFixture implements AutoCloseable {
         return new Answer(response.statusCode(), new String(response.body(), StandardCharsets.UTF_8), response);
     }
 
+    /** What is asked of the server's root. */
+    Answer root(String path) throws IOException, InterruptedException {
+        HttpRequest request = HttpRequest.newBuilder(URI.create("http://127.0.0.1:" + server.port() + path))
+                .timeout(Duration.ofSeconds(60))
+                .build();
+        HttpResponse<byte[]> response = client.send(request, HttpResponse.BodyHandlers.ofByteArray());
+        return new Answer(response.statusCode(), new String(response.body(), StandardCharsets.UTF_8), response);
+    }
+
     static byte[] utf8(String text) {
         return text.getBytes(StandardCharsets.UTF_8);
     }
@@ -106,6 +122,21 @@ final class E2bFixture implements AutoCloseable {
     /** The control plane. */
     Answer api(String method, String path, String json) throws IOException, InterruptedException {
         return send(method, path, Map.of("X-API-KEY", CoreFixture.KEY), utf8(json));
+    }
+
+    /** As JavaScript sends a body: in chunks, of a length that nobody says before. */
+    Answer chunked(String method, String path, Map<String, String> headers, byte[] body)
+            throws IOException, InterruptedException {
+        HttpRequest.Builder request = HttpRequest.newBuilder(
+                        URI.create("http://127.0.0.1:" + server.port() + E2bApi.PREFIX + path))
+                .timeout(Duration.ofSeconds(60))
+                .method(
+                        method,
+                        HttpRequest.BodyPublishers.fromPublisher(HttpRequest.BodyPublishers.ofByteArrays(
+                                List.of(new byte[] {body[0]}, Arrays.copyOfRange(body, 1, body.length)))));
+        headers.forEach(request::header);
+        HttpResponse<byte[]> response = client.send(request.build(), HttpResponse.BodyHandlers.ofByteArray());
+        return new Answer(response.statusCode(), new String(response.body(), StandardCharsets.UTF_8), response);
     }
 
     /** A sandbox, as the SDKs hold it. */

@@ -421,4 +421,200 @@ class E2bTrapsTest {
         assertThat(e2b.api("DELETE", "/sandboxes/" + box.id, "").status()).isEqualTo(204);
         assertThat(e2b.send("GET", "/health", token, NOTHING).status()).isEqualTo(502);
     }
+
+    /** JavaScript tells errors apart by the body's code, Python by the status; both leave a 409 of a pause to the caller. */
+    @Test
+    void a_pause_of_what_is_paused_is_a_409_in_both_ways() throws Exception {
+        E2bFixture.Box box = e2b.create("");
+        assertThat(e2b.api("POST", "/sandboxes/" + box.id + "/pause", "{}").status())
+                .isEqualTo(204);
+        E2bFixture.Answer again = e2b.api("POST", "/sandboxes/" + box.id + "/pause", "{}");
+        assertThat(again.status()).isEqualTo(409);
+        assertThat(again.json().get("code").intValue()).isEqualTo(409);
+    }
+
+    /** Below these versions the SDKs leave a feature out, or kill what they have made. */
+    @Test
+    void the_agents_version_opens_every_feature_of_the_sdks() throws Exception {
+        String[] version = e2b.create("").view.get("envdVersion").stringValue().split("\\.", -1);
+        assertThat(version).hasSize(3);
+        int number = Integer.parseInt(version[0]) * 10_000
+                + Integer.parseInt(version[1]) * 100
+                + Integer.parseInt(version[2]);
+        assertThat(number).isGreaterThanOrEqualTo(604);
+    }
+
+    /** JavaScript repeats what was refused for now only where it is told when. */
+    @Test
+    void too_many_sandboxes_are_a_429_that_says_when_to_come_back() throws Exception {
+        try (var full = new E2bFixture(Map.of("sandboxes.max", "1"))) {
+            assertThat(full.create("").id).isNotEmpty();
+            E2bFixture.Answer refused = full.api("POST", "/v2/sandboxes", "{\"templateID\":\"base\"}");
+            assertThat(refused.status()).isEqualTo(429);
+            assertThat(refused.json().get("code").intValue()).isEqualTo(429);
+            assertThat(Integer.parseInt(refused.header("Retry-After"))).isPositive();
+            // Python would make another one by itself.
+            assertThat(refused.header("Should-Retry")).isEqualTo("false");
+            Map<String, String> keyed = Map.of("X-API-KEY", CoreFixture.KEY, "Idempotency-Key", "k");
+            assertThat(full.send("POST", "/v2/sandboxes", keyed, utf8("{\"templateID\":\"base\"}"))
+                            .header("Should-Retry"))
+                    .isEqualTo("true");
+        }
+    }
+
+    @Test
+    void an_idempotency_key_with_another_body_is_a_conflict() throws Exception {
+        Map<String, String> keyed = Map.of("X-API-KEY", CoreFixture.KEY, "Idempotency-Key", "a-key");
+        assertThat(e2b.send("POST", "/v2/sandboxes", keyed, utf8("{\"templateID\":\"base\"}"))
+                        .status())
+                .isEqualTo(201);
+        byte[] other = utf8("{\"templateID\":\"base\",\"envVars\":{\"A\":\"b\"}}");
+        E2bFixture.Answer answer = e2b.send("POST", "/v2/sandboxes", keyed, other);
+        assertThat(answer.status()).isEqualTo(409);
+        assertThat(answer.json().get("code").intValue()).isEqualTo(409);
+    }
+
+    @Test
+    void a_silent_process_is_kept_alive_as_often_as_its_client_asks() throws Exception {
+        E2bFixture.Box box = e2b.create("");
+        Map<String, String> headers = box.envd();
+        headers.put("Keepalive-Ping-Interval", "1");
+        headers.put("Connect-Timeout-Ms", "60000");
+        byte[] message = E2bFixture.framed(
+                "{\"process\":{\"cmd\":\"bash\",\"args\":[\"-c\",\"print a\\nwait gate\\nprint b\"]},\"stdin\":false}");
+        Thread opens = Thread.ofVirtual().start(() -> {
+            try {
+                // Longer than the interval; the process waits for it, whatever this machine is doing.
+                Thread.sleep(2500);
+            } catch (InterruptedException e) {
+                Thread.currentThread().interrupt();
+            }
+            e2b.core.node.open("gate");
+        });
+        E2bFixture.Answer answer = e2b.send("POST", "/process.Process/Start", headers, message);
+        opens.join();
+        assertThat(events(answer)).startsWith("start").contains("keepalive").endsWith("data", "end", "{}");
+    }
+
+    /** JavaScript sends its bodies in chunks, and every plane has clients with other names. */
+    @Test
+    void bodies_come_in_chunks_and_from_clients_of_any_name() throws Exception {
+        for (String agent : new String[] {"node", "python-httpx/0.28", "connectrpc/1.6", "e2b-js-sdk/2.51.0"}) {
+            Map<String, String> headers = Map.of("X-API-KEY", CoreFixture.KEY, "User-Agent", agent);
+            E2bFixture.Answer made =
+                    e2b.chunked("POST", "/v2/sandboxes", headers, utf8("{\"templateID\":\"base\",\"timeout\":60}"));
+            assertThat(made.status()).as(made.text()).isEqualTo(201);
+            E2bFixture.Box box = e2b.new Box(made.json());
+            Map<String, String> sandbox = box.headers(49_999);
+            sandbox.put("User-Agent", agent);
+            E2bFixture.Answer ran = e2b.chunked("POST", "/execute", sandbox, utf8("{\"code\":\"print 1\"}"));
+            assertThat(ran.status()).as(ran.text()).isEqualTo(200);
+            Map<String, String> envd = box.envd();
+            envd.put("User-Agent", agent);
+            assertThat(e2b.chunked("POST", "/process.Process/List", envd, utf8("{}"))
+                            .status())
+                    .isEqualTo(200);
+        }
+    }
+
+    /** The SDKs' transports offer to unpack what their own readers of streams don't. */
+    @Test
+    void streams_are_never_packed() throws Exception {
+        E2bFixture.Box box = e2b.create("");
+        Map<String, String> envd = box.envd();
+        envd.put("Accept-Encoding", "zstd,gzip,br");
+        byte[] start = E2bFixture.framed("{\"process\":{\"cmd\":\"bash\",\"args\":[\"-c\",\"print 1\"]}}");
+        E2bFixture.Answer streamed = e2b.send("POST", "/process.Process/Start", envd, start);
+        assertThat(streamed.header("Content-Encoding")).isEmpty();
+        assertThat(events(streamed)).containsExactly("start", "data", "end", "{}");
+        Map<String, String> code = box.headers(49_999);
+        code.put("Accept-Encoding", "zstd,gzip,br");
+        E2bFixture.Answer lines = e2b.send("POST", "/execute", code, utf8("{\"code\":\"print 1\"}"));
+        assertThat(lines.header("Content-Encoding")).isEmpty();
+        assertThat(lines.lines()).hasSize(3);
+    }
+
+    /** Protobuf's JSON has 64-bit numbers as text, and fields that a later version added. */
+    @Test
+    void numbers_come_as_text_too_and_unknown_fields_are_left_out_of_account() throws Exception {
+        E2bFixture.Box box = e2b.create(",\"timeout\":\"60\",\"later\":{\"version\":1}");
+        Instant started = Instant.parse(e2b.api("GET", "/sandboxes/" + box.id, "")
+                .json()
+                .get("startedAt")
+                .stringValue());
+        assertThat(Instant.parse(e2b.api("GET", "/sandboxes/" + box.id, "")
+                        .json()
+                        .get("endAt")
+                        .stringValue()))
+                .isEqualTo(started.plusSeconds(60));
+        assertThat(box.rpc("filesystem.Filesystem/ListDir", "{\"path\":\"/\",\"depth\":\"1\",\"later\":1}")
+                        .status())
+                .isEqualTo(200);
+        E2bFixture.Answer missing = box.rpc(
+                "process.Process/SendSignal", "{\"process\":{\"pid\":\"999999\"},\"signal\":\"SIGNAL_SIGKILL\"}");
+        assertThat(missing.json().get("code").stringValue()).isEqualTo("not_found");
+    }
+
+    /** Without a token the SDKs refuse to sign addresses that expire. */
+    @Test
+    void every_sandbox_has_a_token_whatever_secure_says() throws Exception {
+        for (String secure : new String[] {"", ",\"secure\":false", ",\"secure\":true"}) {
+            assertThat(e2b.create(secure).token).matches("[0-9a-f]{32}");
+        }
+    }
+
+    @Test
+    void time_that_a_sandbox_is_paused_is_not_taken_from_its_timeout() throws Exception {
+        E2bFixture.Box box = e2b.create(",\"timeout\":60");
+        assertThat(e2b.api("POST", "/sandboxes/" + box.id + "/pause", "{}").status())
+                .isEqualTo(204);
+        e2b.core.clock.advance(Duration.ofHours(1));
+        E2bFixture.Answer woken = e2b.api("POST", "/v2/sandboxes/" + box.id + "/connect", "{\"timeout\":30}");
+        assertThat(woken.status()).as(woken.text()).isEqualTo(201);
+        assertThat(e2b.api("GET", "/sandboxes/" + box.id, "")
+                        .json()
+                        .get("state")
+                        .stringValue())
+                .isEqualTo("running");
+    }
+
+    /** JavaScript's own connect keeps the tokens of before the pause. */
+    @Test
+    void tokens_outlive_a_pause_in_which_a_sandbox_is_not_found_and_yet_listed() throws Exception {
+        E2bFixture.Box box = e2b.create("");
+        assertThat(e2b.api("POST", "/sandboxes/" + box.id + "/pause", "{}").status())
+                .isEqualTo(204);
+        assertThat(box.get("/health").status()).isEqualTo(502);
+        E2bFixture.Answer refused = box.run("print 1");
+        assertThat(refused.status()).isEqualTo(502);
+        assertThat(refused.json().get("message").stringValue()).contains("was not found");
+        assertThat(e2b.api("GET", "/sandboxes/" + box.id, "")
+                        .json()
+                        .get("state")
+                        .stringValue())
+                .isEqualTo("paused");
+        E2bFixture.Answer woken = e2b.api("POST", "/v2/sandboxes/" + box.id + "/connect", "{}");
+        assertThat(woken.json().get("envdAccessToken").stringValue()).isEqualTo(box.token);
+        assertThat(box.run("print 1").status()).isEqualTo(200);
+    }
+
+    /** Tags are removed by a DELETE that has a body. */
+    @Test
+    void a_delete_may_have_a_body() throws Exception {
+        E2bFixture.Answer answer = e2b.api("DELETE", "/templates/tags", "{\"name\":\"n\",\"tags\":[\"t\"]}");
+        assertThat(answer.json().get("code").intValue()).isEqualTo(answer.status());
+        // The connection is still in step.
+        assertThat(e2b.api("GET", "/v2/sandboxes", "").status()).isEqualTo(200);
+    }
+
+    /** Signed addresses of uploads and downloads are made of the origin alone. */
+    @Test
+    void what_is_signed_is_at_the_root_too() throws Exception {
+        E2bFixture.Box box = e2b.create("");
+        assertThat(upload(box, "/files?path=/home/user/f", "content").status()).isEqualTo(200);
+        String signed = signature("/home/user/f", "read", box.token, "");
+        assertThat(e2b.root("/files?path=/home/user/f&signature=" + signed).text())
+                .isEqualTo("content");
+        assertThat(e2b.root("/files?path=/home/user/f").status()).isEqualTo(401);
+    }
 }
