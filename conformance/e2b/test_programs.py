@@ -1,9 +1,7 @@
 """Programs that nobody here wrote, unmodified: agents with E2B tools from PyPI and npm. A scripted model (programs/scripted_model.py) drives those that want one."""
 
 import pathlib
-import platform
 import shutil
-import subprocess
 
 import environments
 import pytest
@@ -38,8 +36,9 @@ def test_agno_tools(environment, tmp_path):
     works("agno", environment, tmp_path)
 
 
-def test_smolagents_executor(environment, numeric_template, tmp_path):
-    works("smolagents", {**environment, "E2B_PROGRAM_TEMPLATE": numeric_template}, tmp_path)
+def test_smolagents_executor(environment, with_packages, tmp_path):
+    template = with_packages("numpy, PIL", "numpy==2.2.6", "pillow==11.3.0")
+    works("smolagents", {**environment, "E2B_PROGRAM_TEMPLATE": template}, tmp_path)
 
 
 def test_computesdk(environment, tmp_path):
@@ -59,30 +58,3 @@ def test_crewai_tools(environment, tmp_path):
 @pytest.mark.long
 def test_mastra(environment, tmp_path):
     works("mastra", environment, tmp_path)
-
-
-@pytest.fixture(scope="module")
-def numeric_template(environment, tmp_path_factory):
-    """A template that has numpy and Pillow, which smolagents asks for: E2B's name for it, or a snapshot of it with both, since sandboxes reach no package index."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in environment.items():
-            patch.setenv(name, value)
-        from e2b import Sandbox
-
-        with Sandbox.create("code-interpreter-v1", timeout=600) as sandbox:
-            if sandbox.commands.run("python3 -c 'import numpy, PIL' || echo missing").stdout == "":
-                yield "code-interpreter-v1"
-                return
-            version = sandbox.commands.run("python3 -c 'import sys; print(\"%d.%d\" % sys.version_info[:2])'").stdout.strip()
-            folder = tmp_path_factory.mktemp("wheels")
-            pip = [environments.python("pip==25.3"), "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", "--dest", folder]
-            systems = [f"--platform=manylinux{system}_{platform.machine()}" for system in ("_2_28", "_2_27", "2014")]
-            subprocess.run([*pip, "--python-version", version, *systems, "numpy==2.2.6", "pillow==11.3.0"], check=True, timeout=300)
-            for wheel in folder.iterdir():
-                sandbox.files.write(f"/tmp/{wheel.name}", wheel.read_bytes())
-            sandbox.commands.run("python3 -m pip install --quiet --no-index --no-deps --break-system-packages /tmp/*.whl", user="root", timeout=300)
-            snapshot = sandbox.create_snapshot(name="numeric")
-            try:
-                yield snapshot.snapshot_id
-            finally:
-                Sandbox.delete_snapshot(snapshot.snapshot_id)

@@ -37,6 +37,7 @@ class ErrorFormsTest {
             "failed_precondition",
             "resource_exhausted",
             "unavailable",
+            "unimplemented",
             "internal");
 
     private final HttpClient client =
