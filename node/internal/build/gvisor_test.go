@@ -526,7 +526,7 @@ func TestGvisor_failing_step_says_which_and_why(t *testing.T) {
 	}{
 		"exit code":    {"FROM python\nRUN true\nRUN echo the reason >&2; \\\n  exit 7\n", 0, 3, []string{"step 3 of 3", "exit code 7", "the reason"}},
 		"signal":       {"FROM python\nRUN kill -9 $$\n", 0, 2, []string{"signal 9"}},
-		"timeout":      {"FROM python\nRUN echo begun; sleep 1000\n", time.Second, 2, []string{"time limit", "begun"}},
+		"timeout":      {"FROM python\nRUN echo begun; sleep 1000\n", 6 * time.Second, 2, []string{"time limit", "begun"}},
 		"memory":       {"FROM python\nRUN python3 -c 'x = bytearray(2 << 30)'\n", 0, 2, []string{"memory"}},
 		"disk":         {"FROM python\nRUN head -c 2G /dev/zero >/large\n", 0, 2, []string{"No space left"}},
 		"no shell":     {"FROM scratch\nRUN true\n", 0, 2, []string{"/bin/sh"}},

@@ -41,7 +41,6 @@ type run struct {
 	// declared are the arguments that some ARG names.
 	declared map[string]bool
 	images   map[string]image.Image // by name or reference
-	scratch  *image.Image
 
 	// sources are boxes that hold the end of a stage, and imageSources those of images, for COPY --from.
 	sources      map[*stage]Sandbox
