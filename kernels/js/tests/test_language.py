@@ -1,5 +1,7 @@
 """Cells as a language: what persists, what is shown, which syntax works."""
 
+import json
+
 import pytest
 
 
@@ -239,6 +241,24 @@ def test_modules_of_the_working_folder_and_of_node_modules(kernel, tmp_path):
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "near.js").write_text("module.exports = 'near'")
     assert values(kernel, "process.chdir('sub'); require('./near')") == "'near'"
+
+
+@pytest.mark.versions
+def test_packages_of_a_global_folder_are_found_from_any_folder(kernel, tmp_path):
+    folder = tmp_path / "global" / "node_modules"
+    for name, package in (("only-esm", {"type": "module", "exports": "./main.js"}), ("@at/both", {"exports": {"import": "./main.mjs", "require": "./main.cjs"}}), ("needs", {"type": "module", "main": "main.js"})):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "package.json").write_text(json.dumps({"name": name, "version": "1.0.0", **package}))
+    (folder / "only-esm" / "main.js").write_text("export const who = 'esm'; export default class Main {}")
+    (folder / "@at/both" / "main.mjs").write_text("export const who = 'import'")
+    (folder / "@at/both" / "main.cjs").write_text("exports.who = 'require'")
+    (folder / "needs" / "main.js").write_text("import { who } from '@at/both'; export const what = 'needs ' + who")
+    (tmp_path / "far" / "away").mkdir(parents=True)
+    kernel.send(op="configure", env={"NODE_PATH": str(folder)}, cwd=str(tmp_path / "far" / "away"))
+    assert kernel.next_event() == {"event": "configured"}
+    assert values(kernel, "import Main, { who } from 'only-esm'; import * as all from 'only-esm'; [who, typeof Main, Object.keys(all).length]") == "[ 'esm', 'function', 2 ]"
+    assert values(kernel, "import { who as both } from '@at/both'; both + require('@at/both').who") == "'importrequire'"
+    assert values(kernel, "(await import('needs')).what") == "'needs import'"
 
 
 @pytest.mark.versions

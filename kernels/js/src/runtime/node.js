@@ -188,7 +188,7 @@ export function prepareRequire(file) {
   if (typeof module.registerHooks === "function") {
     const { resolve, load } = kernelRequire(hooks);
     module.registerHooks({ resolve, load });
-  } else {
+  } else if (typeof module.register === "function") {
     // The thread of the hooks wants an ES module.
     const text = `import { createRequire } from "node:module"; export const { resolve, load } = createRequire(${JSON.stringify(hooks)})(${JSON.stringify(hooks)});`;
     module.register(`data:text/javascript,${encodeURIComponent(text)}`);
