@@ -96,8 +96,8 @@ func newBench(t *testing.T) *bench {
 	b := &bench{t: t, data: t.TempDir(), run: t.TempDir()}
 	b.open()
 	t.Cleanup(func() {
+		defer func() { b.close() }()
 		b.wantNothingLeft()
-		b.close()
 	})
 	return b
 }
