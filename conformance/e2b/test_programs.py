@@ -28,7 +28,9 @@ def works(name, environment, tmp_path):
         command = ["node", f"{name}.mjs"]
     else:
         command = [environments.python(*pins), PROGRAMS / f"{name}_agent.py"]
-    said = environments.run(command, {**environment, "HOME": str(tmp_path)}, tmp_path)
+    # ComputeSDK takes no other keys.
+    key = "e2b_" + environment["E2B_API_KEY"]
+    said = environments.run(command, {**environment, "E2B_API_KEY": key, "HOME": str(tmp_path)}, tmp_path)
     assert said[-1] == "works", said
 
 
