@@ -17,10 +17,12 @@ import atoll.core.sandbox.SandboxState;
 import atoll.core.sandbox.SeenContext;
 import atoll.core.sandbox.Term;
 import atoll.core.snapshot.CreateSnapshot;
+import atoll.core.snapshot.Forking;
 import atoll.core.snapshot.ImportSnapshot;
 import atoll.core.snapshot.Snapshot;
 import atoll.core.snapshot.SnapshotKind;
 import atoll.core.snapshot.SnapshotQuery;
+import atoll.core.snapshot.SnapshotService;
 import atoll.core.snapshot.SnapshotState;
 import atoll.core.snapshot.Snapshots;
 import atoll.core.snapshot.UpdateSnapshot;
@@ -537,6 +539,28 @@ class SnapshotTest {
         assertThat(found.state()).isEqualTo(SnapshotState.READY);
         assertThat(found.sizeBytes()).isEqualTo(file.sizeBytes());
         assertThat(run(create(Optional.of(cutOff.id())).id(), "get x")).isEqualTo("1");
+    }
+
+    @Test
+    void a_snapshot_that_is_finished_while_store_and_node_are_compared_stays() throws Exception {
+        Sandbox source = create();
+        SnapshotService service = (SnapshotService) snapshots();
+        Forking forks = (Forking) fixture.core().forks();
+        Hold making = fixture.node.hold(FakeCall.CREATE_SNAPSHOT, FakeCall.Step.MIDWAY);
+        Hold listed = fixture.node.hold(FakeCall.LIST_SNAPSHOTS, FakeCall.Step.AFTER);
+        try (ExecutorService threads = Executors.newVirtualThreadPerTaskExecutor()) {
+            Future<Snapshot> made = threads.submit(() -> snapshot(source.id()));
+            making.awaitReached();
+            Future<?> compared = threads.submit(() -> service.reconcile(forks));
+            // Its record says that it is being made, and the node does not have it yet.
+            listed.awaitReached();
+            making.release();
+            Snapshot ready = made.get();
+            listed.release();
+            assertThat(compared.get()).isNull();
+            assertThat(snapshots().get(caller(), ready.id()).state()).isEqualTo(SnapshotState.READY);
+            assertThat(files()).contains(ready.id());
+        }
     }
 
     @Test

@@ -584,6 +584,8 @@ public final class SnapshotService implements Snapshots {
     public void reconcile(Forking forks) {
         // Read before the node is asked: one that is finished in between is not in the list.
         List<Snapshot> known = store.liveSnapshots();
+        // And one that is being made now may be finished, and nobody's business any more, when the node has answered.
+        Set<SnapshotId> making = Set.copyOf(busy);
         Map<SnapshotId, NodeSnapshot> there = new HashMap<>();
         node.snapshots().stream()
                 .filter(snapshot -> !Pools.owns(snapshot))
@@ -593,7 +595,7 @@ public final class SnapshotService implements Snapshots {
         unusable = Map.copyOf(broken);
         there.values().forEach(snapshot -> found(snapshot, forks));
         for (Snapshot snapshot : known) {
-            if (!there.containsKey(snapshot.id()) && !busy.contains(snapshot.id())) {
+            if (!there.containsKey(snapshot.id()) && !making.contains(snapshot.id()) && !busy.contains(snapshot.id())) {
                 missing(snapshot);
             }
         }

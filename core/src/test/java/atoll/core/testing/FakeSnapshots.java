@@ -448,7 +448,10 @@ public final class FakeSnapshots {
     }
 
     List<NodeSnapshot> list() {
-        return node.call(() -> kept.values().stream().map(this::seen).toList());
+        List<NodeSnapshot> all =
+                node.call(() -> kept.values().stream().map(this::seen).toList());
+        steps.reach(FakeCall.LIST_SNAPSHOTS, FakeCall.Step.AFTER);
+        return all;
     }
 
     void delete(SnapshotId id) {
