@@ -4,7 +4,6 @@ go 1.26.8
 
 require (
 	github.com/coder/websocket v1.8.15
-	github.com/erofs/go-erofs v0.3.1
 	github.com/google/go-containerregistry v0.22.1
 	github.com/klauspost/compress v1.20.4
 	github.com/moby/buildkit v0.34.2

@@ -9,13 +9,18 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
+	"time"
 
-	"github.com/erofs/go-erofs"
+	"golang.org/x/sys/unix"
+
+	"atoll/node/internal/erofs"
 )
 
 // images are the root file systems that Docker has of us: each an EROFS file, imported once.
@@ -45,17 +50,19 @@ func (i *images) ensure(ctx context.Context, path string) (string, error) {
 	if err == nil || !isStatus(err, http.StatusNotFound) {
 		return name, err
 	}
-	file, err := os.Open(path)
+	file, root, err := readTree(path)
 	if err != nil {
 		return "", err
 	}
 	defer file.Close()
-	root, err := erofs.Open(file)
-	if err != nil {
-		return "", fmt.Errorf("image %s: %w", path, err)
-	}
 	reader, writer := io.Pipe()
-	go func() { writer.CloseWithError(writeTar(writer, root)) }()
+	written := make(chan struct{})
+	go func() {
+		defer close(written)
+		writer.CloseWithError(writeTar(writer, file, root))
+	}()
+	// Not before nobody reads the file any more.
+	defer func() { <-written }()
 	defer reader.Close()
 	query := url.Values{"fromSrc": {"-"}, "repo": {repository}, "tag": {tag}, "changes": {
 		"LABEL " + instanceLabel + "=" + i.instance, "LABEL " + pathLabel + "=" + path,
@@ -91,67 +98,72 @@ func (i *images) prune(ctx context.Context, all bool) error {
 }
 
 // writeTar writes a file system as Docker imports it. Devices are left out: whoever could open them would reach the host's.
-func writeTar(to io.Writer, root fs.FS) error {
+func writeTar(to io.Writer, from io.ReaderAt, root *erofs.Inode) error {
 	out := tar.NewWriter(to)
-	linked := map[int64]string{}
-	err := fs.WalkDir(root, ".", func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || path == "." {
-			return err
-		}
-		info, err := entry.Info()
-		if err != nil {
-			return err
-		}
-		stat, ok := info.Sys().(*erofs.Stat)
-		if !ok {
-			return fmt.Errorf("%s: no owner is known", path)
-		}
-		if info.Mode()&(fs.ModeDevice|fs.ModeSocket) != 0 {
-			return nil
-		}
-		var target string
-		if info.Mode()&fs.ModeSymlink != 0 {
-			if target, err = fs.ReadLink(root, path); err != nil {
-				return err
+	linked := map[*erofs.Inode]string{}
+	var folder func(path string, inode *erofs.Inode) error
+	folder = func(path string, inode *erofs.Inode) error {
+		for _, name := range slices.Sorted(maps.Keys(inode.Children)) {
+			child, path := inode.Children[name], path+name
+			header := &tar.Header{
+				Format: tar.FormatPAX, Name: path, Uid: int(child.UID), Gid: int(child.GID), Mode: int64(child.Mode & 0o7777),
+				ModTime: time.Unix(child.Mtime, int64(child.MtimeNsec)),
+			}
+			first, again := linked[child]
+			switch {
+			case child.IsDir():
+				header.Typeflag, header.Name = tar.TypeDir, path+"/"
+				if err := out.WriteHeader(header); err != nil {
+					return err
+				}
+				if err := folder(path+"/", child); err != nil {
+					return err
+				}
+				continue
+			case again:
+				header.Typeflag, header.Linkname = tar.TypeLink, first
+			case child.IsSymlink():
+				header.Typeflag, header.Linkname = tar.TypeSymlink, child.Target
+			case child.IsRegular():
+				header.Typeflag, header.Size = tar.TypeReg, int64(child.Size)
+			case child.Type() == unix.S_IFIFO:
+				header.Typeflag = tar.TypeFifo
+			default:
+				continue
+			}
+			linked[child] = path
+			if err := out.WriteHeader(header); err != nil {
+				return fmt.Errorf("%s: %w", path, err)
+			}
+			if header.Typeflag == tar.TypeReg {
+				if _, err := io.Copy(out, content(from, child)); err != nil {
+					return fmt.Errorf("%s: %w", path, err)
+				}
 			}
 		}
-		header, err := tar.FileInfoHeader(info, target)
-		if err != nil {
-			return fmt.Errorf("%s: %w", path, err)
+		return nil
+	}
+	return errors.Join(folder("", root), out.Close())
+}
+
+func content(from io.ReaderAt, inode *erofs.Inode) io.Reader {
+	return io.NewSectionReader(from, int64(inode.Offset), int64(inode.Size))
+}
+
+// readTree reads what an EROFS file holds; the file stays open for the contents.
+func readTree(path string) (*os.File, *erofs.Inode, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	info, err := file.Stat()
+	if err == nil {
+		var root *erofs.Inode
+		if root, err = erofs.Read(file, info.Size()); err == nil {
+			return file, root, nil
 		}
-		header.Name, header.Uid, header.Gid, header.Uname, header.Gname = path, int(stat.UID), int(stat.GID), "", ""
-		header.Format = tar.FormatPAX
-		// The mode that the file information tells is without these.
-		header.Mode = int64(stat.Mode.Perm())
-		for bit, of := range map[int64]fs.FileMode{0o4000: fs.ModeSetuid, 0o2000: fs.ModeSetgid, 0o1000: fs.ModeSticky} {
-			if stat.Mode&of != 0 {
-				header.Mode |= bit
-			}
-		}
-		if info.IsDir() {
-			header.Name += "/"
-		}
-		if info.Mode().IsRegular() && stat.Nlink > 1 {
-			if first, seen := linked[stat.Ino]; seen {
-				header.Typeflag, header.Linkname, header.Size = tar.TypeLink, first, 0
-				return out.WriteHeader(header)
-			}
-			linked[stat.Ino] = path
-		}
-		if err := out.WriteHeader(header); err != nil {
-			return err
-		}
-		if !info.Mode().IsRegular() {
-			return nil
-		}
-		content, err := root.Open(path)
-		if err != nil {
-			return err
-		}
-		_, err = io.Copy(out, content)
-		return errors.Join(err, content.Close())
-	})
-	return errors.Join(err, out.Close())
+	}
+	return nil, nil, errors.Join(fmt.Errorf("image %s: %w", path, err), file.Close())
 }
 
 // unpackAgent makes the agent's image a folder that containers mount: its files only, all root's, readable by all. A folder that is there is whole.
@@ -161,15 +173,11 @@ func unpackAgent(image, parent string) (string, error) {
 	if _, err := os.Stat(folder); err == nil {
 		return folder, nil
 	}
-	file, err := os.Open(image)
+	file, root, err := readTree(image)
 	if err != nil {
 		return "", err
 	}
 	defer file.Close()
-	root, err := erofs.Open(file)
-	if err != nil {
-		return "", fmt.Errorf("agent image %s: %w", image, err)
-	}
 	if err := os.MkdirAll(parent, 0o711); err != nil {
 		return "", err
 	}
@@ -178,40 +186,54 @@ func unpackAgent(image, parent string) (string, error) {
 		return "", err
 	}
 	defer os.RemoveAll(draft)
-	err = fs.WalkDir(root, ".", func(path string, entry fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		// The image is ours: it has folders and files, all of them below its root.
-		target := filepath.Join(draft, filepath.FromSlash(path))
-		info, err := entry.Info()
-		switch {
-		case err != nil:
-			return err
-		case info.IsDir():
-			if err := os.MkdirAll(target, 0o755); err != nil {
-				return err
-			}
-			return os.Chmod(target, 0o755)
-		case !info.Mode().IsRegular():
-			return fmt.Errorf("agent image: %s is neither folder nor file", path)
-		}
-		content, err := fs.ReadFile(root, path)
-		if err != nil {
-			return err
-		}
-		if err := os.WriteFile(target, content, info.Mode().Perm()); err != nil {
-			return err
-		}
-		return os.Chtimes(target, info.ModTime(), info.ModTime())
-	})
-	if err != nil {
+	if err := unpack(file, root, draft); err != nil {
 		return "", fmt.Errorf("unpacking the agent: %w", err)
 	}
-	if err := os.Rename(draft, folder); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := os.Rename(draft, folder); err != nil {
+		// Another box may have been faster.
 		if _, there := os.Stat(folder); there != nil {
 			return "", err
 		}
 	}
 	return folder, nil
+}
+
+// unpack writes a tree of ours, of folders and files, into a folder that is there.
+func unpack(from io.ReaderAt, inode *erofs.Inode, folder string) error {
+	if err := os.Chmod(folder, 0o755); err != nil {
+		return err
+	}
+	for name, child := range inode.Children {
+		target := filepath.Join(folder, name)
+		switch {
+		case child.IsDir():
+			if err := os.Mkdir(target, 0o755); err != nil {
+				return err
+			}
+			if err := unpack(from, child, target); err != nil {
+				return err
+			}
+		case child.IsRegular():
+			if err := unpackFile(content(from, child), target, fs.FileMode(child.Mode).Perm()); err != nil {
+				return err
+			}
+			// Byte code names the time of its source.
+			at := time.Unix(child.Mtime, int64(child.MtimeNsec))
+			if err := os.Chtimes(target, at, at); err != nil {
+				return err
+			}
+		default:
+			return fmt.Errorf("%s is neither folder nor file", name)
+		}
+	}
+	return nil
+}
+
+func unpackFile(content io.Reader, target string, mode fs.FileMode) error {
+	file, err := os.OpenFile(target, os.O_CREATE|os.O_EXCL|os.O_WRONLY, mode)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(file, content)
+	return errors.Join(err, file.Chmod(mode), file.Close())
 }
