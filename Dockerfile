@@ -22,7 +22,9 @@ COPY --from=go /usr/local/go /usr/local/go
 ENV JAVA_HOME=/opt/java/openjdk GO=/usr/local/go/bin/go GOTOOLCHAIN=local
 
 COPY images images
-RUN images/build.sh typescript-bun && images/build.sh python && rm -rf /var/cache/atoll/debian
+# In the container nothing is there to build images with, so those that it is to have are brought along.
+ARG RECIPES="typescript-bun python"
+RUN set -e; for recipe in $RECIPES; do images/build.sh "$recipe"; done; rm -rf /var/cache/atoll/debian
 
 COPY node/runsc node/runsc
 RUN node/runsc/build.sh

@@ -359,7 +359,7 @@ if [[ -n $(fitting_binaries) || $(jq 'has("npm")' "$recipe_folder/recipe.json") 
 if [[ $(jq 'has("pip")' "$recipe_folder/recipe.json") == true ]]; then needed+=(python3); fi
 if [[ $(jq 'has("go")' "$recipe_folder/recipe.json") == true ]]; then needed+=("${GO:-go}"); fi
 for tool in "${needed[@]}"; do
-  command -v "$tool" >/dev/null || fail "$tool is missing (remedy: ./atoll up installs it)"
+  command -v "$tool" >/dev/null || fail "$tool is missing (remedy: ./atoll up installs it; in a container, bring the image along: docker build --build-arg RECIPES=\"typescript-bun python $name\")"
 done
 
 mkdir -p "$cache" "$debian"

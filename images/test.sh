@@ -231,14 +231,14 @@ for name in sys.argv[1].split():
   check "data-science: the packages work together" "ok" "$(inside "$image" python3 -c '
 import io, warnings
 warnings.simplefilter("ignore")
-import numpy as np, pandas as pd, scipy.stats, sympy, openpyxl, PIL.Image, plotly.express as px, seaborn as sns, statsmodels.api as sm
+import numpy as np, pandas as pd, scipy.stats, sympy, openpyxl, PIL.Image, plotly.express as px, seaborn as sns
 from sklearn.linear_model import LinearRegression
 import matplotlib
 matplotlib.use("agg")
 import matplotlib.pyplot as plt
 frame = pd.DataFrame({"x": np.arange(20.0), "y": 3 * np.arange(20.0) + 1})
 model = LinearRegression().fit(frame[["x"]], frame["y"])
-assert abs(model.coef_[0] - 3) < 1e-9 and abs(sm.OLS(frame["y"], sm.add_constant(frame["x"])).fit().params["x"] - 3) < 1e-9
+assert abs(model.coef_[0] - 3) < 1e-9
 assert scipy.stats.linregress(frame["x"], frame["y"]).rvalue > 0.999 and sympy.integrate(sympy.Symbol("t"), (sympy.Symbol("t"), 0, 2)) == 2
 frame.to_excel("f.xlsx", index=False)
 assert pd.read_excel("f.xlsx").shape == (20, 2) and openpyxl.load_workbook("f.xlsx").active["B2"].value == 1

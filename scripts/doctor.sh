@@ -102,6 +102,17 @@ doctor_tools() {
 }
 
 doctor_build() {
+  local recipe image built_images=() unbuilt=()
+  # What their builder asks for comes with jq and dpkg.
+  if command -v jq >/dev/null && command -v dpkg >/dev/null; then
+    for recipe in "$root"/images/recipes/*/; do
+      recipe=$(basename "$recipe")
+      image=$("$root/images/build.sh" --where "$recipe")
+      if [[ -f ${image%.erofs}.json ]]; then built_images+=("$recipe"); else unbuilt+=("$recipe"); fi
+    done
+    if [[ ${#built_images[@]} -gt 0 ]]; then good images "built: ${built_images[*]}"; fi
+    if [[ ${#unbuilt[@]} -gt 0 ]]; then note images "not built yet: ${unbuilt[*]} (at first use, 1-5 minutes each)"; fi
+  fi
   local built date age
   date=$(sed -n 's/.*gvisor.dev\/gvisor v0.0.0-\([0-9]\{8\}\).*/\1/p' "$root/node/runsc/go.mod" | head -n 1)
   age=$((($(date +%s) - $(date -d "$date" +%s)) / 86400))

@@ -179,9 +179,10 @@ func (c *cell) watch() {
 	case <-c.gone:
 	default:
 		i := c.kernel.interpreter
-		i.stop()
 		since := time.Now()
 		for isGone, rounds := false, 0; !isGone; rounds++ {
+			// Again and again: what begins to run just now takes the new number for its own.
+			i.stop()
 			if rounds%20 == 0 {
 				// Again and again: it may be about to start one.
 				c.endChildren(time.Since(since) > childPatience)
@@ -258,6 +259,11 @@ func (c *cell) run() outcome {
 		programs[i] = program
 	}
 	for _, program := range programs {
+		select {
+		case <-c.decided:
+			return outcome{}
+		default:
+		}
 		if err := k.run(program); err != nil {
 			return failed(c.panicProblem(err))
 		}
@@ -316,6 +322,10 @@ func (k *kernel) compilePart(p *part) (*interp.Program, error) {
 		if again, second := k.compile(p.node, append(p.names, p.short...)); second == nil {
 			program, err = again, nil
 		}
+	}
+	// What it says of `for i := range n` with an integer.
+	if err != nil && strings.Contains(err.Error(), "(nil type)") && (&rewriting{count: 1 << 20}).countVariables(p.node) {
+		program, err = k.compile(p.node, append(p.names, p.short...))
 	}
 	if err != nil {
 		return nil, err

@@ -53,6 +53,10 @@ func readCell(files *token.FileSet, number int, code string) (*program, error) {
 		j := i + 1
 		isDeclaration := segments[i].kind != token.ILLEGAL
 		for j < len(segments) && (segments[j].kind != token.ILLEGAL) == isDeclaration {
+			// Within a file imports come first.
+			if segments[j].kind == token.IMPORT && segments[j-1].kind != token.IMPORT {
+				break
+			}
 			j++
 		}
 		text := code[segments[i].begin:segments[j-1].end]
@@ -514,6 +518,38 @@ func (r *rewriting) countingLoop(statement *ast.RangeStmt) ast.Stmt {
 		return statement
 	}
 	return r.counting(statement, bound)
+}
+
+// countVariables writes loops over a name as loops that count, in code that the interpreter does not compile as loops over a list. It says
+// whether there was any.
+func (r *rewriting) countVariables(root ast.Node) (found bool) {
+	one := func(statement ast.Stmt) ast.Stmt {
+		loop, ok := statement.(*ast.RangeStmt)
+		if !ok || loop.Value != nil {
+			return statement
+		}
+		if _, isName := loop.X.(*ast.Ident); !isName {
+			return statement
+		}
+		found = true
+		return r.counting(loop, loop.X)
+	}
+	ast.Inspect(root, func(node ast.Node) bool {
+		list := []ast.Stmt(nil)
+		switch node := node.(type) {
+		case *ast.BlockStmt:
+			list = node.List
+		case *ast.CaseClause:
+			list = node.Body
+		case *ast.CommClause:
+			list = node.Body
+		}
+		for i := range list {
+			list[i] = one(list[i])
+		}
+		return true
+	})
+	return found
 }
 
 func (r *rewriting) counting(statement *ast.RangeStmt, bound ast.Expr) ast.Stmt {

@@ -96,7 +96,12 @@ def test_closures_and_generics_and_interfaces(kernel):
 
 def test_loops_over_an_integer(kernel):
     ok(kernel, 'import "fmt"\nfor i := range 3 { fmt.Print(i) }\nfor range 2 { fmt.Print("x") }', None, b"012xx")
+    ok(kernel, 'n := 2\nfor i := range n { fmt.Print(i) }\nfunc f(n int) (s int) { for i := range n { s += i }; return }\nf(4)', "6", b"01")
     ok(kernel, "sum := 0\nfor i := range len([]int{5, 6}) { if i == 0 { continue }; sum += i }\nsum", "1")
+
+
+def test_an_import_may_come_after_declarations(kernel):
+    ok(kernel, 'func f() string { return "f" }\nimport "strings"\nvar x = strings.ToUpper(f())\nx', '"F"')
 
 
 def test_a_semicolon_in_a_header_ends_no_statement(kernel):
