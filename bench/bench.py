@@ -22,9 +22,10 @@ from e2b_protocol import E2b  # noqa: E402
 from inside import Box  # noqa: E402
 from lifecycle import Lifecycle  # noqa: E402
 from load import Session, distinct_memories, percentile, processes_naming, pss_kib, summary, wait_idle  # noqa: E402
+from results import Results  # noqa: E402
 
 WARM = "x+=1; print(x)"
-PARTS = ("cold", "warm", "parallel", "burst", "memory", "output", "inside", "lifecycle", "e2b")
+PARTS = ("cold", "warm", "parallel", "burst", "memory", "output", "inside", "lifecycle", "e2b", "results")
 
 
 class Bench:
@@ -439,6 +440,8 @@ def main():
                 bench.inside(atoll, runsc)
             if "e2b" in parts:
                 E2b(bench, atoll).all()
+            if "results" in parts:
+                Results(bench, atoll, gateway).all()
     finally:
         gateway.close()
         runsc.close()

@@ -216,6 +216,8 @@ def encode_bundle(data, metadata):
     names = [mime for mime in data if isinstance(mime, str) and len(mime) <= MAX_TYPE_NAME][:MAX_TYPES]
     for mime in sorted(map(exact, names), key=lambda m: m != "text/plain"):
         value = data[mime]
+        if value is None:
+            continue
         if mime == "text/plain":
             value = exact(value) if isinstance(value, str) else plain(value)
             if len(value) > TEXT_LIMIT // 4:

@@ -115,7 +115,7 @@ def _after_cell(pyplot, error):
         return
     if isinstance(error, KeyboardInterrupt):
         pyplot.close("all")  # who stops a cell does not wait for its pictures
-    elif Settings.automatic and not isinstance(error, SystemExit):
+    elif Settings.automatic:
         show_figures(pyplot)
 
 

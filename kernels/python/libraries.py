@@ -81,10 +81,10 @@ def _values(pandas, column):
     kind = getattr(column.dtype, "kind", "O")
     if kind in "iub":
         values = column.tolist()
-        return values if kind == "b" or all(type(value) is int for value in values) else [_value(value) for value in values]
+        return values if all(type(value) in (int, bool) for value in values) else [_value(value) for value in values]
     if kind == "f":
-        return [value if value - value == 0 else None for value in map(float, column.tolist())]
-    return [_value(value) for value in (column.tolist())]
+        return [value if type(value) is float and value - value == 0 else _value(value) for value in column.tolist()]
+    return [_value(value) for value in column.tolist()]
 
 
 def _value(value):

@@ -219,6 +219,7 @@ def test_a_figure_that_is_the_value_is_shown_once_and_again_after_a_change(plots
 def test_figures_of_a_cell_that_fails_are_shown_and_of_one_that_is_stopped_are_not(plots):
     assert len(shown(plots, "plt.plot([1])\n1 / 0", "error")) == 1
     assert len(shown(plots, "plt.plot([1])\nraise KeyboardInterrupt", "interrupted")) == 0
+    assert len(shown(plots, "plt.plot([1])\nexit()", "exited")) == 1
     assert shown(plots, "plt.get_fignums()")[0][1]["text/plain"] == "[]"
     outcome = plots.run("plt.plot([1])\nplt.title('$bad_{$')\nplt.show()", timeout=60)
     assert outcome.status == "error" and "ValueError" in outcome.error["traceback"]
@@ -349,6 +350,9 @@ def test_tables_are_bounded_and_say_so(plots):
     assert table["truncated"] and len(table["columns"][0]["values"][0]) == 10001 and sum(map(len, table["columns"][0]["values"])) <= 1 << 20
     table = shown(plots, "pd.DataFrame()")[0][1][TABLE]
     assert table == {"columns": [], "row_count": 0, "column_count": 0}
+    table = shown(plots, "pd.DataFrame({'i': pd.array([1, None], dtype='Int64'), 'f': pd.array([1.5, None], dtype='Float64'), 'b': pd.array([True, None], dtype='boolean'), 'c': [1j, 2j], 'd': pd.to_timedelta([1, 2], unit='s')})")[0][1][TABLE]
+    assert [column["values"] for column in table["columns"]] == [[1, None], [1.5, None], [True, None], ["1j", "2j"], ["0 days 00:00:01", "0 days 00:00:02"]]
+    assert "text/html" not in shown(plots, "with pd.option_context('display.notebook_repr_html', False): display(pd.DataFrame({'a': [1]}))")[0][1]
     assert shown(plots, "pd.DataFrame({'o': [object(), [1, 2]]})")[0][1][TABLE]["columns"][0]["values"][1] == "[1, 2]"
 
 

@@ -270,8 +270,10 @@ type ExecutionSpec struct {
 	// From the moment the cell starts (not while it waits in its context's queue). 0: no limit.
 	TimeoutMs uint32 `protobuf:"varint,4,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"`
 	// Set for this execution only; what was there before is put back at its end.
-	Env           map[string]string `protobuf:"bytes,5,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	Silent        bool              `protobuf:"varint,6,opt,name=silent,proto3" json:"silent,omitempty"`
+	Env    map[string]string `protobuf:"bytes,5,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Silent bool              `protobuf:"varint,6,opt,name=silent,proto3" json:"silent,omitempty"`
+	// Have `finished` list the files that it made or changed below its context's working folder.
+	ListFiles     bool `protobuf:"varint,7,opt,name=list_files,json=listFiles,proto3" json:"list_files,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -344,6 +346,13 @@ func (x *ExecutionSpec) GetEnv() map[string]string {
 func (x *ExecutionSpec) GetSilent() bool {
 	if x != nil {
 		return x.Silent
+	}
+	return false
+}
+
+func (x *ExecutionSpec) GetListFiles() bool {
+	if x != nil {
+		return x.ListFiles
 	}
 	return false
 }
@@ -672,8 +681,15 @@ type Result struct {
 	MetadataJson string                 `protobuf:"bytes,3,opt,name=metadata_json,json=metadataJson,proto3" json:"metadata_json,omitempty"`
 	// Bytes left out because the bundle was over the limit; 0: whole.
 	TruncatedBytes uint64 `protobuf:"varint,4,opt,name=truncated_bytes,json=truncatedBytes,proto3" json:"truncated_bytes,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// The same by MIME type. A type that is in the bundle all the same was cut, the others are missing.
+	LeftOut map[string]uint64 `protobuf:"bytes,5,rep,name=left_out,json=leftOut,proto3" json:"left_out,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	// A name under which the value is replaced: by a later result with the same one and `update`.
+	DisplayId string `protobuf:"bytes,6,opt,name=display_id,json=displayId,proto3" json:"display_id,omitempty"`
+	Update    bool   `protobuf:"varint,7,opt,name=update,proto3" json:"update,omitempty"`
+	// What the execution has displayed before is forgotten. The bundle may be empty then.
+	Clear         bool `protobuf:"varint,8,opt,name=clear,proto3" json:"clear,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Result) Reset() {
@@ -734,6 +750,34 @@ func (x *Result) GetTruncatedBytes() uint64 {
 	return 0
 }
 
+func (x *Result) GetLeftOut() map[string]uint64 {
+	if x != nil {
+		return x.LeftOut
+	}
+	return nil
+}
+
+func (x *Result) GetDisplayId() string {
+	if x != nil {
+		return x.DisplayId
+	}
+	return ""
+}
+
+func (x *Result) GetUpdate() bool {
+	if x != nil {
+		return x.Update
+	}
+	return false
+}
+
+func (x *Result) GetClear() bool {
+	if x != nil {
+		return x.Clear
+	}
+	return false
+}
+
 type Finished struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Reason   ExitReason             `protobuf:"varint,1,opt,name=reason,proto3,enum=atoll.exec.v1.ExitReason" json:"reason,omitempty"`
@@ -751,8 +795,10 @@ type Finished struct {
 	// Set with EXIT_REASON_OUT_OF_MEMORY.
 	MemoryLimitBytes uint64 `protobuf:"varint,11,opt,name=memory_limit_bytes,json=memoryLimitBytes,proto3" json:"memory_limit_bytes,omitempty"`
 	MemoryPeakBytes  uint64 `protobuf:"varint,12,opt,name=memory_peak_bytes,json=memoryPeakBytes,proto3" json:"memory_peak_bytes,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// Set where the execution was to list them.
+	Files         *ChangedFiles `protobuf:"bytes,13,opt,name=files,proto3" json:"files,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Finished) Reset() {
@@ -869,6 +915,129 @@ func (x *Finished) GetMemoryPeakBytes() uint64 {
 	return 0
 }
 
+func (x *Finished) GetFiles() *ChangedFiles {
+	if x != nil {
+		return x.Files
+	}
+	return nil
+}
+
+// Files below a context's working folder whose content, name or rights an execution has changed, whoever in the sandbox did so meanwhile.
+// Names that begin with a dot, `__pycache__` and `node_modules` are passed over.
+type ChangedFiles struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Files []*ChangedFile         `protobuf:"bytes,1,rep,name=files,proto3" json:"files,omitempty"`
+	// There may be more: the folder has too many names, or could not be read.
+	Incomplete    bool `protobuf:"varint,2,opt,name=incomplete,proto3" json:"incomplete,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChangedFiles) Reset() {
+	*x = ChangedFiles{}
+	mi := &file_atoll_exec_v1_exec_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangedFiles) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangedFiles) ProtoMessage() {}
+
+func (x *ChangedFiles) ProtoReflect() protoreflect.Message {
+	mi := &file_atoll_exec_v1_exec_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangedFiles.ProtoReflect.Descriptor instead.
+func (*ChangedFiles) Descriptor() ([]byte, []int) {
+	return file_atoll_exec_v1_exec_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *ChangedFiles) GetFiles() []*ChangedFile {
+	if x != nil {
+		return x.Files
+	}
+	return nil
+}
+
+func (x *ChangedFiles) GetIncomplete() bool {
+	if x != nil {
+		return x.Incomplete
+	}
+	return false
+}
+
+type ChangedFile struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Absolute.
+	Path             string `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	SizeBytes        uint64 `protobuf:"varint,2,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
+	ModifiedAtUnixMs int64  `protobuf:"varint,3,opt,name=modified_at_unix_ms,json=modifiedAtUnixMs,proto3" json:"modified_at_unix_ms,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *ChangedFile) Reset() {
+	*x = ChangedFile{}
+	mi := &file_atoll_exec_v1_exec_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangedFile) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangedFile) ProtoMessage() {}
+
+func (x *ChangedFile) ProtoReflect() protoreflect.Message {
+	mi := &file_atoll_exec_v1_exec_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangedFile.ProtoReflect.Descriptor instead.
+func (*ChangedFile) Descriptor() ([]byte, []int) {
+	return file_atoll_exec_v1_exec_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *ChangedFile) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *ChangedFile) GetSizeBytes() uint64 {
+	if x != nil {
+		return x.SizeBytes
+	}
+	return 0
+}
+
+func (x *ChangedFile) GetModifiedAtUnixMs() int64 {
+	if x != nil {
+		return x.ModifiedAtUnixMs
+	}
+	return 0
+}
+
 type ExecutionError struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -880,7 +1049,7 @@ type ExecutionError struct {
 
 func (x *ExecutionError) Reset() {
 	*x = ExecutionError{}
-	mi := &file_atoll_exec_v1_exec_proto_msgTypes[7]
+	mi := &file_atoll_exec_v1_exec_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -892,7 +1061,7 @@ func (x *ExecutionError) String() string {
 func (*ExecutionError) ProtoMessage() {}
 
 func (x *ExecutionError) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_exec_v1_exec_proto_msgTypes[7]
+	mi := &file_atoll_exec_v1_exec_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -905,7 +1074,7 @@ func (x *ExecutionError) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecutionError.ProtoReflect.Descriptor instead.
 func (*ExecutionError) Descriptor() ([]byte, []int) {
-	return file_atoll_exec_v1_exec_proto_rawDescGZIP(), []int{7}
+	return file_atoll_exec_v1_exec_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ExecutionError) GetName() string {
@@ -944,7 +1113,7 @@ type Limits struct {
 
 func (x *Limits) Reset() {
 	*x = Limits{}
-	mi := &file_atoll_exec_v1_exec_proto_msgTypes[8]
+	mi := &file_atoll_exec_v1_exec_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -956,7 +1125,7 @@ func (x *Limits) String() string {
 func (*Limits) ProtoMessage() {}
 
 func (x *Limits) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_exec_v1_exec_proto_msgTypes[8]
+	mi := &file_atoll_exec_v1_exec_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -969,7 +1138,7 @@ func (x *Limits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Limits.ProtoReflect.Descriptor instead.
 func (*Limits) Descriptor() ([]byte, []int) {
-	return file_atoll_exec_v1_exec_proto_rawDescGZIP(), []int{8}
+	return file_atoll_exec_v1_exec_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Limits) GetMemoryBytes() uint64 {
@@ -1022,7 +1191,7 @@ type ContextSpec struct {
 
 func (x *ContextSpec) Reset() {
 	*x = ContextSpec{}
-	mi := &file_atoll_exec_v1_exec_proto_msgTypes[9]
+	mi := &file_atoll_exec_v1_exec_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1034,7 +1203,7 @@ func (x *ContextSpec) String() string {
 func (*ContextSpec) ProtoMessage() {}
 
 func (x *ContextSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_exec_v1_exec_proto_msgTypes[9]
+	mi := &file_atoll_exec_v1_exec_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1047,7 +1216,7 @@ func (x *ContextSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContextSpec.ProtoReflect.Descriptor instead.
 func (*ContextSpec) Descriptor() ([]byte, []int) {
-	return file_atoll_exec_v1_exec_proto_rawDescGZIP(), []int{9}
+	return file_atoll_exec_v1_exec_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ContextSpec) GetContextId() string {
@@ -1095,7 +1264,7 @@ type Context struct {
 
 func (x *Context) Reset() {
 	*x = Context{}
-	mi := &file_atoll_exec_v1_exec_proto_msgTypes[10]
+	mi := &file_atoll_exec_v1_exec_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1107,7 +1276,7 @@ func (x *Context) String() string {
 func (*Context) ProtoMessage() {}
 
 func (x *Context) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_exec_v1_exec_proto_msgTypes[10]
+	mi := &file_atoll_exec_v1_exec_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1120,7 +1289,7 @@ func (x *Context) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Context.ProtoReflect.Descriptor instead.
 func (*Context) Descriptor() ([]byte, []int) {
-	return file_atoll_exec_v1_exec_proto_rawDescGZIP(), []int{10}
+	return file_atoll_exec_v1_exec_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Context) GetContextId() string {
@@ -1200,7 +1369,7 @@ type ProcessSpec struct {
 
 func (x *ProcessSpec) Reset() {
 	*x = ProcessSpec{}
-	mi := &file_atoll_exec_v1_exec_proto_msgTypes[11]
+	mi := &file_atoll_exec_v1_exec_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1212,7 +1381,7 @@ func (x *ProcessSpec) String() string {
 func (*ProcessSpec) ProtoMessage() {}
 
 func (x *ProcessSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_exec_v1_exec_proto_msgTypes[11]
+	mi := &file_atoll_exec_v1_exec_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1225,7 +1394,7 @@ func (x *ProcessSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProcessSpec.ProtoReflect.Descriptor instead.
 func (*ProcessSpec) Descriptor() ([]byte, []int) {
-	return file_atoll_exec_v1_exec_proto_rawDescGZIP(), []int{11}
+	return file_atoll_exec_v1_exec_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ProcessSpec) GetProcessId() string {
@@ -1301,7 +1470,7 @@ type TerminalSize struct {
 
 func (x *TerminalSize) Reset() {
 	*x = TerminalSize{}
-	mi := &file_atoll_exec_v1_exec_proto_msgTypes[12]
+	mi := &file_atoll_exec_v1_exec_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1313,7 +1482,7 @@ func (x *TerminalSize) String() string {
 func (*TerminalSize) ProtoMessage() {}
 
 func (x *TerminalSize) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_exec_v1_exec_proto_msgTypes[12]
+	mi := &file_atoll_exec_v1_exec_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1326,7 +1495,7 @@ func (x *TerminalSize) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TerminalSize.ProtoReflect.Descriptor instead.
 func (*TerminalSize) Descriptor() ([]byte, []int) {
-	return file_atoll_exec_v1_exec_proto_rawDescGZIP(), []int{12}
+	return file_atoll_exec_v1_exec_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *TerminalSize) GetColumns() uint32 {
@@ -1363,7 +1532,7 @@ type Process struct {
 
 func (x *Process) Reset() {
 	*x = Process{}
-	mi := &file_atoll_exec_v1_exec_proto_msgTypes[13]
+	mi := &file_atoll_exec_v1_exec_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1375,7 +1544,7 @@ func (x *Process) String() string {
 func (*Process) ProtoMessage() {}
 
 func (x *Process) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_exec_v1_exec_proto_msgTypes[13]
+	mi := &file_atoll_exec_v1_exec_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1388,7 +1557,7 @@ func (x *Process) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Process.ProtoReflect.Descriptor instead.
 func (*Process) Descriptor() ([]byte, []int) {
-	return file_atoll_exec_v1_exec_proto_rawDescGZIP(), []int{13}
+	return file_atoll_exec_v1_exec_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Process) GetSpec() *ProcessSpec {
@@ -1472,7 +1641,7 @@ type WriteInputRequest struct {
 
 func (x *WriteInputRequest) Reset() {
 	*x = WriteInputRequest{}
-	mi := &file_atoll_exec_v1_exec_proto_msgTypes[14]
+	mi := &file_atoll_exec_v1_exec_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1484,7 +1653,7 @@ func (x *WriteInputRequest) String() string {
 func (*WriteInputRequest) ProtoMessage() {}
 
 func (x *WriteInputRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_exec_v1_exec_proto_msgTypes[14]
+	mi := &file_atoll_exec_v1_exec_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1497,7 +1666,7 @@ func (x *WriteInputRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteInputRequest.ProtoReflect.Descriptor instead.
 func (*WriteInputRequest) Descriptor() ([]byte, []int) {
-	return file_atoll_exec_v1_exec_proto_rawDescGZIP(), []int{14}
+	return file_atoll_exec_v1_exec_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *WriteInputRequest) GetProcessId() string {
@@ -1546,7 +1715,7 @@ type WriteInputReply struct {
 
 func (x *WriteInputReply) Reset() {
 	*x = WriteInputReply{}
-	mi := &file_atoll_exec_v1_exec_proto_msgTypes[15]
+	mi := &file_atoll_exec_v1_exec_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1558,7 +1727,7 @@ func (x *WriteInputReply) String() string {
 func (*WriteInputReply) ProtoMessage() {}
 
 func (x *WriteInputReply) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_exec_v1_exec_proto_msgTypes[15]
+	mi := &file_atoll_exec_v1_exec_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1571,7 +1740,7 @@ func (x *WriteInputReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteInputReply.ProtoReflect.Descriptor instead.
 func (*WriteInputReply) Descriptor() ([]byte, []int) {
-	return file_atoll_exec_v1_exec_proto_rawDescGZIP(), []int{15}
+	return file_atoll_exec_v1_exec_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *WriteInputReply) GetOffset() uint64 {
@@ -1601,7 +1770,7 @@ type SignalRequest struct {
 
 func (x *SignalRequest) Reset() {
 	*x = SignalRequest{}
-	mi := &file_atoll_exec_v1_exec_proto_msgTypes[16]
+	mi := &file_atoll_exec_v1_exec_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1613,7 +1782,7 @@ func (x *SignalRequest) String() string {
 func (*SignalRequest) ProtoMessage() {}
 
 func (x *SignalRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_exec_v1_exec_proto_msgTypes[16]
+	mi := &file_atoll_exec_v1_exec_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1626,7 +1795,7 @@ func (x *SignalRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalRequest.ProtoReflect.Descriptor instead.
 func (*SignalRequest) Descriptor() ([]byte, []int) {
-	return file_atoll_exec_v1_exec_proto_rawDescGZIP(), []int{16}
+	return file_atoll_exec_v1_exec_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *SignalRequest) GetProcessId() string {
@@ -1667,7 +1836,7 @@ type ResizeRequest struct {
 
 func (x *ResizeRequest) Reset() {
 	*x = ResizeRequest{}
-	mi := &file_atoll_exec_v1_exec_proto_msgTypes[17]
+	mi := &file_atoll_exec_v1_exec_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1679,7 +1848,7 @@ func (x *ResizeRequest) String() string {
 func (*ResizeRequest) ProtoMessage() {}
 
 func (x *ResizeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_exec_v1_exec_proto_msgTypes[17]
+	mi := &file_atoll_exec_v1_exec_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1692,7 +1861,7 @@ func (x *ResizeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResizeRequest.ProtoReflect.Descriptor instead.
 func (*ResizeRequest) Descriptor() ([]byte, []int) {
-	return file_atoll_exec_v1_exec_proto_rawDescGZIP(), []int{17}
+	return file_atoll_exec_v1_exec_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ResizeRequest) GetProcessId() string {
@@ -1731,7 +1900,7 @@ type GuestProcess struct {
 
 func (x *GuestProcess) Reset() {
 	*x = GuestProcess{}
-	mi := &file_atoll_exec_v1_exec_proto_msgTypes[18]
+	mi := &file_atoll_exec_v1_exec_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1743,7 +1912,7 @@ func (x *GuestProcess) String() string {
 func (*GuestProcess) ProtoMessage() {}
 
 func (x *GuestProcess) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_exec_v1_exec_proto_msgTypes[18]
+	mi := &file_atoll_exec_v1_exec_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1756,7 +1925,7 @@ func (x *GuestProcess) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GuestProcess.ProtoReflect.Descriptor instead.
 func (*GuestProcess) Descriptor() ([]byte, []int) {
-	return file_atoll_exec_v1_exec_proto_rawDescGZIP(), []int{18}
+	return file_atoll_exec_v1_exec_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *GuestProcess) GetPid() int32 {
@@ -1852,7 +2021,7 @@ type ListGuestProcessesReply struct {
 
 func (x *ListGuestProcessesReply) Reset() {
 	*x = ListGuestProcessesReply{}
-	mi := &file_atoll_exec_v1_exec_proto_msgTypes[19]
+	mi := &file_atoll_exec_v1_exec_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1864,7 +2033,7 @@ func (x *ListGuestProcessesReply) String() string {
 func (*ListGuestProcessesReply) ProtoMessage() {}
 
 func (x *ListGuestProcessesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_exec_v1_exec_proto_msgTypes[19]
+	mi := &file_atoll_exec_v1_exec_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1877,7 +2046,7 @@ func (x *ListGuestProcessesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListGuestProcessesReply.ProtoReflect.Descriptor instead.
 func (*ListGuestProcessesReply) Descriptor() ([]byte, []int) {
-	return file_atoll_exec_v1_exec_proto_rawDescGZIP(), []int{19}
+	return file_atoll_exec_v1_exec_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ListGuestProcessesReply) GetProcesses() []*GuestProcess {
@@ -1902,7 +2071,7 @@ type ListeningPort struct {
 
 func (x *ListeningPort) Reset() {
 	*x = ListeningPort{}
-	mi := &file_atoll_exec_v1_exec_proto_msgTypes[20]
+	mi := &file_atoll_exec_v1_exec_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1914,7 +2083,7 @@ func (x *ListeningPort) String() string {
 func (*ListeningPort) ProtoMessage() {}
 
 func (x *ListeningPort) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_exec_v1_exec_proto_msgTypes[20]
+	mi := &file_atoll_exec_v1_exec_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1927,7 +2096,7 @@ func (x *ListeningPort) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListeningPort.ProtoReflect.Descriptor instead.
 func (*ListeningPort) Descriptor() ([]byte, []int) {
-	return file_atoll_exec_v1_exec_proto_rawDescGZIP(), []int{20}
+	return file_atoll_exec_v1_exec_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ListeningPort) GetPort() uint32 {
@@ -1974,7 +2143,7 @@ type ListPortsReply struct {
 
 func (x *ListPortsReply) Reset() {
 	*x = ListPortsReply{}
-	mi := &file_atoll_exec_v1_exec_proto_msgTypes[21]
+	mi := &file_atoll_exec_v1_exec_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1986,7 +2155,7 @@ func (x *ListPortsReply) String() string {
 func (*ListPortsReply) ProtoMessage() {}
 
 func (x *ListPortsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_exec_v1_exec_proto_msgTypes[21]
+	mi := &file_atoll_exec_v1_exec_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1999,7 +2168,7 @@ func (x *ListPortsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPortsReply.ProtoReflect.Descriptor instead.
 func (*ListPortsReply) Descriptor() ([]byte, []int) {
-	return file_atoll_exec_v1_exec_proto_rawDescGZIP(), []int{21}
+	return file_atoll_exec_v1_exec_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ListPortsReply) GetPorts() []*ListeningPort {
@@ -2026,7 +2195,7 @@ type TunnelMessage struct {
 
 func (x *TunnelMessage) Reset() {
 	*x = TunnelMessage{}
-	mi := &file_atoll_exec_v1_exec_proto_msgTypes[22]
+	mi := &file_atoll_exec_v1_exec_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2038,7 +2207,7 @@ func (x *TunnelMessage) String() string {
 func (*TunnelMessage) ProtoMessage() {}
 
 func (x *TunnelMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_exec_v1_exec_proto_msgTypes[22]
+	mi := &file_atoll_exec_v1_exec_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2051,7 +2220,7 @@ func (x *TunnelMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TunnelMessage.ProtoReflect.Descriptor instead.
 func (*TunnelMessage) Descriptor() ([]byte, []int) {
-	return file_atoll_exec_v1_exec_proto_rawDescGZIP(), []int{22}
+	return file_atoll_exec_v1_exec_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *TunnelMessage) GetMessage() isTunnelMessage_Message {
@@ -2136,7 +2305,7 @@ type TunnelOpen struct {
 
 func (x *TunnelOpen) Reset() {
 	*x = TunnelOpen{}
-	mi := &file_atoll_exec_v1_exec_proto_msgTypes[23]
+	mi := &file_atoll_exec_v1_exec_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2148,7 +2317,7 @@ func (x *TunnelOpen) String() string {
 func (*TunnelOpen) ProtoMessage() {}
 
 func (x *TunnelOpen) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_exec_v1_exec_proto_msgTypes[23]
+	mi := &file_atoll_exec_v1_exec_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2161,7 +2330,7 @@ func (x *TunnelOpen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TunnelOpen.ProtoReflect.Descriptor instead.
 func (*TunnelOpen) Descriptor() ([]byte, []int) {
-	return file_atoll_exec_v1_exec_proto_rawDescGZIP(), []int{23}
+	return file_atoll_exec_v1_exec_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *TunnelOpen) GetPort() uint32 {
@@ -2186,7 +2355,7 @@ type TunnelOpened struct {
 
 func (x *TunnelOpened) Reset() {
 	*x = TunnelOpened{}
-	mi := &file_atoll_exec_v1_exec_proto_msgTypes[24]
+	mi := &file_atoll_exec_v1_exec_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2198,7 +2367,7 @@ func (x *TunnelOpened) String() string {
 func (*TunnelOpened) ProtoMessage() {}
 
 func (x *TunnelOpened) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_exec_v1_exec_proto_msgTypes[24]
+	mi := &file_atoll_exec_v1_exec_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2211,7 +2380,7 @@ func (x *TunnelOpened) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TunnelOpened.ProtoReflect.Descriptor instead.
 func (*TunnelOpened) Descriptor() ([]byte, []int) {
-	return file_atoll_exec_v1_exec_proto_rawDescGZIP(), []int{24}
+	return file_atoll_exec_v1_exec_proto_rawDescGZIP(), []int{26}
 }
 
 type TunnelEnd struct {
@@ -2222,7 +2391,7 @@ type TunnelEnd struct {
 
 func (x *TunnelEnd) Reset() {
 	*x = TunnelEnd{}
-	mi := &file_atoll_exec_v1_exec_proto_msgTypes[25]
+	mi := &file_atoll_exec_v1_exec_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2234,7 +2403,7 @@ func (x *TunnelEnd) String() string {
 func (*TunnelEnd) ProtoMessage() {}
 
 func (x *TunnelEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_atoll_exec_v1_exec_proto_msgTypes[25]
+	mi := &file_atoll_exec_v1_exec_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2247,14 +2416,14 @@ func (x *TunnelEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TunnelEnd.ProtoReflect.Descriptor instead.
 func (*TunnelEnd) Descriptor() ([]byte, []int) {
-	return file_atoll_exec_v1_exec_proto_rawDescGZIP(), []int{25}
+	return file_atoll_exec_v1_exec_proto_rawDescGZIP(), []int{27}
 }
 
 var File_atoll_exec_v1_exec_proto protoreflect.FileDescriptor
 
 const file_atoll_exec_v1_exec_proto_rawDesc = "" +
 	"\n" +
-	"\x18atoll/exec/v1/exec.proto\x12\ratoll.exec.v1\"\x8d\x02\n" +
+	"\x18atoll/exec/v1/exec.proto\x12\ratoll.exec.v1\"\xac\x02\n" +
 	"\rExecutionSpec\x12!\n" +
 	"\fexecution_id\x18\x01 \x01(\tR\vexecutionId\x12\x1d\n" +
 	"\n" +
@@ -2263,7 +2432,9 @@ const file_atoll_exec_v1_exec_proto_rawDesc = "" +
 	"\n" +
 	"timeout_ms\x18\x04 \x01(\rR\ttimeoutMs\x127\n" +
 	"\x03env\x18\x05 \x03(\v2%.atoll.exec.v1.ExecutionSpec.EnvEntryR\x03env\x12\x16\n" +
-	"\x06silent\x18\x06 \x01(\bR\x06silent\x1a6\n" +
+	"\x06silent\x18\x06 \x01(\bR\x06silent\x12\x1d\n" +
+	"\n" +
+	"list_files\x18\a \x01(\bR\tlistFiles\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa0\x02\n" +
@@ -2286,12 +2457,20 @@ const file_atoll_exec_v1_exec_proto_rawDesc = "" +
 	"\x03Gap\x12-\n" +
 	"\x06stream\x18\x01 \x01(\x0e2\x15.atoll.exec.v1.StreamR\x06stream\x12\x16\n" +
 	"\x06offset\x18\x02 \x01(\x04R\x06offset\x12\x14\n" +
-	"\x05bytes\x18\x03 \x01(\x04R\x05bytes\"\x87\x01\n" +
+	"\x05bytes\x18\x03 \x01(\x04R\x05bytes\"\xcf\x02\n" +
 	"\x06Result\x12\x12\n" +
 	"\x04main\x18\x01 \x01(\bR\x04main\x12\x1b\n" +
 	"\tdata_json\x18\x02 \x01(\tR\bdataJson\x12#\n" +
 	"\rmetadata_json\x18\x03 \x01(\tR\fmetadataJson\x12'\n" +
-	"\x0ftruncated_bytes\x18\x04 \x01(\x04R\x0etruncatedBytes\"\xcc\x03\n" +
+	"\x0ftruncated_bytes\x18\x04 \x01(\x04R\x0etruncatedBytes\x12=\n" +
+	"\bleft_out\x18\x05 \x03(\v2\".atoll.exec.v1.Result.LeftOutEntryR\aleftOut\x12\x1d\n" +
+	"\n" +
+	"display_id\x18\x06 \x01(\tR\tdisplayId\x12\x16\n" +
+	"\x06update\x18\a \x01(\bR\x06update\x12\x14\n" +
+	"\x05clear\x18\b \x01(\bR\x05clear\x1a:\n" +
+	"\fLeftOutEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"\xff\x03\n" +
 	"\bFinished\x121\n" +
 	"\x06reason\x18\x01 \x01(\x0e2\x19.atoll.exec.v1.ExitReasonR\x06reason\x123\n" +
 	"\x05error\x18\x02 \x01(\v2\x1d.atoll.exec.v1.ExecutionErrorR\x05error\x12\x1b\n" +
@@ -2307,7 +2486,18 @@ const file_atoll_exec_v1_exec_proto_rawDesc = "" +
 	"\fstderr_bytes\x18\n" +
 	" \x01(\x04R\vstderrBytes\x12,\n" +
 	"\x12memory_limit_bytes\x18\v \x01(\x04R\x10memoryLimitBytes\x12*\n" +
-	"\x11memory_peak_bytes\x18\f \x01(\x04R\x0fmemoryPeakBytes\"\\\n" +
+	"\x11memory_peak_bytes\x18\f \x01(\x04R\x0fmemoryPeakBytes\x121\n" +
+	"\x05files\x18\r \x01(\v2\x1b.atoll.exec.v1.ChangedFilesR\x05files\"`\n" +
+	"\fChangedFiles\x120\n" +
+	"\x05files\x18\x01 \x03(\v2\x1a.atoll.exec.v1.ChangedFileR\x05files\x12\x1e\n" +
+	"\n" +
+	"incomplete\x18\x02 \x01(\bR\n" +
+	"incomplete\"o\n" +
+	"\vChangedFile\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\x12\x1d\n" +
+	"\n" +
+	"size_bytes\x18\x02 \x01(\x04R\tsizeBytes\x12-\n" +
+	"\x13modified_at_unix_ms\x18\x03 \x01(\x03R\x10modifiedAtUnixMs\"\\\n" +
 	"\x0eExecutionError\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x1c\n" +
@@ -2472,7 +2662,7 @@ func file_atoll_exec_v1_exec_proto_rawDescGZIP() []byte {
 }
 
 var file_atoll_exec_v1_exec_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_atoll_exec_v1_exec_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
+var file_atoll_exec_v1_exec_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
 var file_atoll_exec_v1_exec_proto_goTypes = []any{
 	(Stream)(0),                     // 0: atoll.exec.v1.Stream
 	(ExitReason)(0),                 // 1: atoll.exec.v1.ExitReason
@@ -2485,32 +2675,35 @@ var file_atoll_exec_v1_exec_proto_goTypes = []any{
 	(*Gap)(nil),                     // 8: atoll.exec.v1.Gap
 	(*Result)(nil),                  // 9: atoll.exec.v1.Result
 	(*Finished)(nil),                // 10: atoll.exec.v1.Finished
-	(*ExecutionError)(nil),          // 11: atoll.exec.v1.ExecutionError
-	(*Limits)(nil),                  // 12: atoll.exec.v1.Limits
-	(*ContextSpec)(nil),             // 13: atoll.exec.v1.ContextSpec
-	(*Context)(nil),                 // 14: atoll.exec.v1.Context
-	(*ProcessSpec)(nil),             // 15: atoll.exec.v1.ProcessSpec
-	(*TerminalSize)(nil),            // 16: atoll.exec.v1.TerminalSize
-	(*Process)(nil),                 // 17: atoll.exec.v1.Process
-	(*WriteInputRequest)(nil),       // 18: atoll.exec.v1.WriteInputRequest
-	(*WriteInputReply)(nil),         // 19: atoll.exec.v1.WriteInputReply
-	(*SignalRequest)(nil),           // 20: atoll.exec.v1.SignalRequest
-	(*ResizeRequest)(nil),           // 21: atoll.exec.v1.ResizeRequest
-	(*GuestProcess)(nil),            // 22: atoll.exec.v1.GuestProcess
-	(*ListGuestProcessesReply)(nil), // 23: atoll.exec.v1.ListGuestProcessesReply
-	(*ListeningPort)(nil),           // 24: atoll.exec.v1.ListeningPort
-	(*ListPortsReply)(nil),          // 25: atoll.exec.v1.ListPortsReply
-	(*TunnelMessage)(nil),           // 26: atoll.exec.v1.TunnelMessage
-	(*TunnelOpen)(nil),              // 27: atoll.exec.v1.TunnelOpen
-	(*TunnelOpened)(nil),            // 28: atoll.exec.v1.TunnelOpened
-	(*TunnelEnd)(nil),               // 29: atoll.exec.v1.TunnelEnd
-	nil,                             // 30: atoll.exec.v1.ExecutionSpec.EnvEntry
-	nil,                             // 31: atoll.exec.v1.ContextSpec.EnvEntry
-	nil,                             // 32: atoll.exec.v1.ProcessSpec.EnvEntry
-	nil,                             // 33: atoll.exec.v1.ProcessSpec.LabelsEntry
+	(*ChangedFiles)(nil),            // 11: atoll.exec.v1.ChangedFiles
+	(*ChangedFile)(nil),             // 12: atoll.exec.v1.ChangedFile
+	(*ExecutionError)(nil),          // 13: atoll.exec.v1.ExecutionError
+	(*Limits)(nil),                  // 14: atoll.exec.v1.Limits
+	(*ContextSpec)(nil),             // 15: atoll.exec.v1.ContextSpec
+	(*Context)(nil),                 // 16: atoll.exec.v1.Context
+	(*ProcessSpec)(nil),             // 17: atoll.exec.v1.ProcessSpec
+	(*TerminalSize)(nil),            // 18: atoll.exec.v1.TerminalSize
+	(*Process)(nil),                 // 19: atoll.exec.v1.Process
+	(*WriteInputRequest)(nil),       // 20: atoll.exec.v1.WriteInputRequest
+	(*WriteInputReply)(nil),         // 21: atoll.exec.v1.WriteInputReply
+	(*SignalRequest)(nil),           // 22: atoll.exec.v1.SignalRequest
+	(*ResizeRequest)(nil),           // 23: atoll.exec.v1.ResizeRequest
+	(*GuestProcess)(nil),            // 24: atoll.exec.v1.GuestProcess
+	(*ListGuestProcessesReply)(nil), // 25: atoll.exec.v1.ListGuestProcessesReply
+	(*ListeningPort)(nil),           // 26: atoll.exec.v1.ListeningPort
+	(*ListPortsReply)(nil),          // 27: atoll.exec.v1.ListPortsReply
+	(*TunnelMessage)(nil),           // 28: atoll.exec.v1.TunnelMessage
+	(*TunnelOpen)(nil),              // 29: atoll.exec.v1.TunnelOpen
+	(*TunnelOpened)(nil),            // 30: atoll.exec.v1.TunnelOpened
+	(*TunnelEnd)(nil),               // 31: atoll.exec.v1.TunnelEnd
+	nil,                             // 32: atoll.exec.v1.ExecutionSpec.EnvEntry
+	nil,                             // 33: atoll.exec.v1.Result.LeftOutEntry
+	nil,                             // 34: atoll.exec.v1.ContextSpec.EnvEntry
+	nil,                             // 35: atoll.exec.v1.ProcessSpec.EnvEntry
+	nil,                             // 36: atoll.exec.v1.ProcessSpec.LabelsEntry
 }
 var file_atoll_exec_v1_exec_proto_depIdxs = []int32{
-	30, // 0: atoll.exec.v1.ExecutionSpec.env:type_name -> atoll.exec.v1.ExecutionSpec.EnvEntry
+	32, // 0: atoll.exec.v1.ExecutionSpec.env:type_name -> atoll.exec.v1.ExecutionSpec.EnvEntry
 	6,  // 1: atoll.exec.v1.ExecutionEvent.started:type_name -> atoll.exec.v1.Started
 	7,  // 2: atoll.exec.v1.ExecutionEvent.output:type_name -> atoll.exec.v1.Output
 	9,  // 3: atoll.exec.v1.ExecutionEvent.result:type_name -> atoll.exec.v1.Result
@@ -2518,27 +2711,30 @@ var file_atoll_exec_v1_exec_proto_depIdxs = []int32{
 	10, // 5: atoll.exec.v1.ExecutionEvent.finished:type_name -> atoll.exec.v1.Finished
 	0,  // 6: atoll.exec.v1.Output.stream:type_name -> atoll.exec.v1.Stream
 	0,  // 7: atoll.exec.v1.Gap.stream:type_name -> atoll.exec.v1.Stream
-	1,  // 8: atoll.exec.v1.Finished.reason:type_name -> atoll.exec.v1.ExitReason
-	11, // 9: atoll.exec.v1.Finished.error:type_name -> atoll.exec.v1.ExecutionError
-	31, // 10: atoll.exec.v1.ContextSpec.env:type_name -> atoll.exec.v1.ContextSpec.EnvEntry
-	2,  // 11: atoll.exec.v1.Context.state:type_name -> atoll.exec.v1.ContextState
-	32, // 12: atoll.exec.v1.ProcessSpec.env:type_name -> atoll.exec.v1.ProcessSpec.EnvEntry
-	16, // 13: atoll.exec.v1.ProcessSpec.terminal:type_name -> atoll.exec.v1.TerminalSize
-	33, // 14: atoll.exec.v1.ProcessSpec.labels:type_name -> atoll.exec.v1.ProcessSpec.LabelsEntry
-	15, // 15: atoll.exec.v1.Process.spec:type_name -> atoll.exec.v1.ProcessSpec
-	10, // 16: atoll.exec.v1.Process.finished:type_name -> atoll.exec.v1.Finished
-	3,  // 17: atoll.exec.v1.SignalRequest.target:type_name -> atoll.exec.v1.SignalTarget
-	16, // 18: atoll.exec.v1.ResizeRequest.size:type_name -> atoll.exec.v1.TerminalSize
-	22, // 19: atoll.exec.v1.ListGuestProcessesReply.processes:type_name -> atoll.exec.v1.GuestProcess
-	24, // 20: atoll.exec.v1.ListPortsReply.ports:type_name -> atoll.exec.v1.ListeningPort
-	27, // 21: atoll.exec.v1.TunnelMessage.open:type_name -> atoll.exec.v1.TunnelOpen
-	28, // 22: atoll.exec.v1.TunnelMessage.opened:type_name -> atoll.exec.v1.TunnelOpened
-	29, // 23: atoll.exec.v1.TunnelMessage.end:type_name -> atoll.exec.v1.TunnelEnd
-	24, // [24:24] is the sub-list for method output_type
-	24, // [24:24] is the sub-list for method input_type
-	24, // [24:24] is the sub-list for extension type_name
-	24, // [24:24] is the sub-list for extension extendee
-	0,  // [0:24] is the sub-list for field type_name
+	33, // 8: atoll.exec.v1.Result.left_out:type_name -> atoll.exec.v1.Result.LeftOutEntry
+	1,  // 9: atoll.exec.v1.Finished.reason:type_name -> atoll.exec.v1.ExitReason
+	13, // 10: atoll.exec.v1.Finished.error:type_name -> atoll.exec.v1.ExecutionError
+	11, // 11: atoll.exec.v1.Finished.files:type_name -> atoll.exec.v1.ChangedFiles
+	12, // 12: atoll.exec.v1.ChangedFiles.files:type_name -> atoll.exec.v1.ChangedFile
+	34, // 13: atoll.exec.v1.ContextSpec.env:type_name -> atoll.exec.v1.ContextSpec.EnvEntry
+	2,  // 14: atoll.exec.v1.Context.state:type_name -> atoll.exec.v1.ContextState
+	35, // 15: atoll.exec.v1.ProcessSpec.env:type_name -> atoll.exec.v1.ProcessSpec.EnvEntry
+	18, // 16: atoll.exec.v1.ProcessSpec.terminal:type_name -> atoll.exec.v1.TerminalSize
+	36, // 17: atoll.exec.v1.ProcessSpec.labels:type_name -> atoll.exec.v1.ProcessSpec.LabelsEntry
+	17, // 18: atoll.exec.v1.Process.spec:type_name -> atoll.exec.v1.ProcessSpec
+	10, // 19: atoll.exec.v1.Process.finished:type_name -> atoll.exec.v1.Finished
+	3,  // 20: atoll.exec.v1.SignalRequest.target:type_name -> atoll.exec.v1.SignalTarget
+	18, // 21: atoll.exec.v1.ResizeRequest.size:type_name -> atoll.exec.v1.TerminalSize
+	24, // 22: atoll.exec.v1.ListGuestProcessesReply.processes:type_name -> atoll.exec.v1.GuestProcess
+	26, // 23: atoll.exec.v1.ListPortsReply.ports:type_name -> atoll.exec.v1.ListeningPort
+	29, // 24: atoll.exec.v1.TunnelMessage.open:type_name -> atoll.exec.v1.TunnelOpen
+	30, // 25: atoll.exec.v1.TunnelMessage.opened:type_name -> atoll.exec.v1.TunnelOpened
+	31, // 26: atoll.exec.v1.TunnelMessage.end:type_name -> atoll.exec.v1.TunnelEnd
+	27, // [27:27] is the sub-list for method output_type
+	27, // [27:27] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_atoll_exec_v1_exec_proto_init() }
@@ -2553,8 +2749,8 @@ func file_atoll_exec_v1_exec_proto_init() {
 		(*ExecutionEvent_Gap)(nil),
 		(*ExecutionEvent_Finished)(nil),
 	}
-	file_atoll_exec_v1_exec_proto_msgTypes[14].OneofWrappers = []any{}
-	file_atoll_exec_v1_exec_proto_msgTypes[22].OneofWrappers = []any{
+	file_atoll_exec_v1_exec_proto_msgTypes[16].OneofWrappers = []any{}
+	file_atoll_exec_v1_exec_proto_msgTypes[24].OneofWrappers = []any{
 		(*TunnelMessage_Open)(nil),
 		(*TunnelMessage_Opened)(nil),
 		(*TunnelMessage_Data)(nil),
@@ -2566,7 +2762,7 @@ func file_atoll_exec_v1_exec_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_atoll_exec_v1_exec_proto_rawDesc), len(file_atoll_exec_v1_exec_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   30,
+			NumMessages:   33,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

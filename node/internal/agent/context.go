@@ -323,6 +323,7 @@ func (c *kernelContext) run(e *execution) {
 	}
 	lost := c.takeLost()
 	k.begin(e)
+	changes := c.changesSince(e)
 	begun := time.Now()
 	e.start(begun)
 	execute := &command{Op: "execute", ID: e.spec.ExecutionId, Code: &e.spec.Code, Silent: e.spec.Silent, Env: e.spec.Env}
@@ -335,7 +336,7 @@ func (c *kernelContext) run(e *execution) {
 	if len(e.spec.Code) <= bigCode && c.agent.runsOne() {
 		if done := k.hurry(e, shortCell); done != nil {
 			k.end()
-			c.finish(e, lost, completed(done))
+			changes.list(e, completed(done), func(finished *execv1.Finished) { c.finish(e, lost, finished) })
 			return
 		}
 	}
@@ -361,7 +362,7 @@ func (c *kernelContext) run(e *execution) {
 			expired, forgotten = nil, nil
 		}
 	}
-	c.finish(e, lost, finished)
+	changes.list(e, finished, func(finished *execv1.Finished) { c.finish(e, lost, finished) })
 }
 
 // prepare finds, or starts, the kernel for a cell, and sees to it that it has taken the sandbox's present identity. The end of the cell

@@ -62,7 +62,7 @@ func cost(event *execv1.ExecutionEvent) int {
 	case *execv1.ExecutionEvent_Output:
 		return eventCost + len(body.Output.Data)
 	case *execv1.ExecutionEvent_Result:
-		return eventCost + len(body.Result.DataJson) + len(body.Result.MetadataJson)
+		return eventCost + len(body.Result.DataJson) + len(body.Result.MetadataJson) + len(body.Result.DisplayId)
 	case *execv1.ExecutionEvent_Finished:
 		return eventCost + proto.Size(body.Finished)
 	}
@@ -102,6 +102,13 @@ func (e *execution) announce() {
 		defer e.mu.Unlock()
 		e.wake()
 	})
+}
+
+// ran is how long it has run.
+func (e *execution) ran() time.Duration {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return time.Since(e.started)
 }
 
 func (e *execution) hasRoom() bool {

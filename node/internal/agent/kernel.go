@@ -37,7 +37,11 @@ const (
 	maxResultBytes   = 8 << 20
 	maxMetadataBytes = 1 << 20
 	maxErrorBytes    = 1 << 20
-	eventBufferBytes = 4 << 10
+	// Of what goes with a result: a kernel of ours keeps to less.
+	maxDisplayIDBytes = 1024
+	maxTypeBytes      = 1024
+	maxLeftOut        = 200
+	eventBufferBytes  = 4 << 10
 	// A daemon's output that comes so soon after the end of a cell may count as the next one's: it is chance which of them it meets.
 	freshlyDrained = 2 * time.Millisecond
 	// The largest that a process without privilege can make a pipe: so much may wait in it.
@@ -100,6 +104,10 @@ type kernelEvent struct {
 	Data      json.RawMessage `json:"data"`
 	Metadata  json.RawMessage `json:"metadata"`
 	Truncated uint64          `json:"truncated"`
+	LeftOut   json.RawMessage `json:"left_out"`
+	DisplayID string          `json:"display_id"`
+	Update    bool            `json:"update"`
+	Clear     bool            `json:"clear"`
 	Unseeded  string          `json:"unseeded"`
 	Stream    string          `json:"stream"`
 	Text      string          `json:"text"`
@@ -458,12 +466,24 @@ func (k *kernel) handle(event *kernelEvent) bool {
 		if e := k.current; e != nil && e.spec.ExecutionId == event.ID {
 			k.drain() // what was printed before the value was shown comes before it
 			data, metadata, leftOut := fitResult(event.Data, event.Metadata)
-			e.result(&execv1.Result{
+			result := &execv1.Result{
 				Main:           event.Main,
 				DataJson:       jsonText(data),
 				MetadataJson:   jsonText(metadata),
-				TruncatedBytes: event.Truncated + leftOut,
-			})
+				TruncatedBytes: event.Truncated,
+				LeftOut:        toldLeftOut(event.LeftOut),
+				DisplayId:      shorten(event.DisplayID, maxDisplayIDBytes),
+				Update:         event.Update,
+				Clear:          event.Clear,
+			}
+			for name, size := range leftOut {
+				if result.LeftOut == nil {
+					result.LeftOut = map[string]uint64{}
+				}
+				result.LeftOut[name] += size
+				result.TruncatedBytes += size
+			}
+			e.result(result)
 		}
 	case "done":
 		k.ioMu.Lock()
@@ -507,11 +527,11 @@ func (k *kernel) handle(event *kernelEvent) bool {
 }
 
 // fitResult leaves out the largest representations of a value until the rest is no more than maxResultBytes, and says how many bytes
-// they were.
-func fitResult(data, metadata json.RawMessage) (json.RawMessage, json.RawMessage, uint64) {
-	leftOut := uint64(0)
+// they were, by type; those of the metadata under "metadata", and all that has no type of its own that can be told under "".
+func fitResult(data, metadata json.RawMessage) (json.RawMessage, json.RawMessage, map[string]uint64) {
+	leftOut := map[string]uint64{}
 	if len(metadata) > maxMetadataBytes {
-		leftOut += uint64(len(metadata))
+		leftOut["metadata"] = uint64(len(metadata))
 		metadata = nil
 	}
 	if len(data) <= maxResultBytes-maxMetadataBytes {
@@ -519,7 +539,8 @@ func fitResult(data, metadata json.RawMessage) (json.RawMessage, json.RawMessage
 	}
 	var members map[string]json.RawMessage
 	if json.Unmarshal(data, &members) != nil {
-		return nil, metadata, leftOut + uint64(len(data))
+		leftOut[""] += uint64(len(data))
+		return nil, metadata, leftOut
 	}
 	size := 0
 	names := slices.SortedFunc(maps.Keys(members), func(a, b string) int {
@@ -529,7 +550,11 @@ func fitResult(data, metadata json.RawMessage) (json.RawMessage, json.RawMessage
 		// A character of a name takes at most six bytes in JSON.
 		cost := 6*len(name) + len(members[name]) + 4
 		if size+cost > maxResultBytes-maxMetadataBytes {
-			leftOut += uint64(len(members[name]))
+			told := name
+			if len(name) > maxTypeBytes || len(leftOut) >= maxLeftOut {
+				told = ""
+			}
+			leftOut[told] += uint64(len(members[name]))
 			delete(members, name)
 			continue
 		}
@@ -539,9 +564,27 @@ func fitResult(data, metadata json.RawMessage) (json.RawMessage, json.RawMessage
 	encoder := json.NewEncoder(&rest)
 	encoder.SetEscapeHTML(false) // it would make what was measured longer
 	if err := encoder.Encode(members); err != nil {
-		return nil, metadata, leftOut + uint64(size)
+		leftOut[""] += uint64(size)
+		return nil, metadata, leftOut
 	}
 	return bytes.TrimSpace(rest.Bytes()), metadata, leftOut
+}
+
+// toldLeftOut is what a kernel says that it has left out itself; nothing where it says that in a way that we don't know.
+func toldLeftOut(raw json.RawMessage) map[string]uint64 {
+	if len(raw) == 0 || len(raw) > maxMetadataBytes {
+		return nil
+	}
+	var told map[string]uint64
+	if json.Unmarshal(raw, &told) != nil {
+		return nil
+	}
+	for name := range told {
+		if len(name) > maxTypeBytes || len(told) > maxLeftOut {
+			delete(told, name)
+		}
+	}
+	return told
 }
 
 func jsonText(raw json.RawMessage) string {

@@ -22,13 +22,14 @@ final class CodeExecArguments {
             "env",
             "limits",
             "labels",
+            "list_files",
             "stream");
 
     private static final Set<String> BY_TOOL =
-            Set.of("code", "template", "language", "sandbox_id", "context_id", "timeout_seconds", "env");
+            Set.of("code", "template", "language", "sandbox_id", "context_id", "timeout_seconds", "env", "list_files");
 
     private static final Set<String> IN_CONTEXT =
-            Set.of("tool", "code", "timeout_seconds", "env", "stream", "background");
+            Set.of("tool", "code", "timeout_seconds", "env", "list_files", "stream", "background");
 
     private final Fields fields;
 
@@ -82,7 +83,8 @@ final class CodeExecArguments {
                 fields.texts("env"),
                 fields.limits("limits"),
                 fields.texts("labels"),
-                idempotencyKey);
+                idempotencyKey,
+                fields.flag("list_files"));
     }
 
     private static long utf8Length(String text) {

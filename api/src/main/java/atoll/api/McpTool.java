@@ -12,13 +12,22 @@ import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.TreeMap;
+import java.util.stream.Collectors;
 import tools.jackson.databind.JsonNode;
+import tools.jackson.databind.node.ObjectNode;
 
 /** The tool {@code code_exec} as MCP describes and answers it. */
 final class McpTool {
     static final String NAME = "code_exec";
     /** What a model reads is kept to this many characters per text; the rest stays readable at the output endpoint. */
     private static final int MAX_TEXT = 64 << 10;
+
+    /** So many files are named in the text; all are in the structured content. */
+    private static final int MAX_FILES = 50;
+
+    /** Models take no larger pictures than some 5 MB. */
+    private static final int MAX_IMAGE = 5 << 20;
 
     private McpTool() {}
 
@@ -46,12 +55,14 @@ final class McpTool {
         boolean cut = whole.output().length() > MAX_TEXT
                 || whole.stdout().length() > MAX_TEXT
                 || whole.stderr().length() > MAX_TEXT;
-        Wire.Outcome shown = cut
-                ? whole.withTexts(shortened(whole.output()), shortened(whole.stdout()), shortened(whole.stderr()))
-                : whole;
         var content = new ArrayList<Map<String, Object>>();
-        content.add(text(forModel(outcome, shown)));
-        outcome.results().forEach(result -> addImages(result, content));
+        List<Wire.Result> results =
+                outcome.results().stream().map(result -> shown(result, content)).toList();
+        Wire.Outcome shown = cut || !results.equals(whole.results())
+                ? whole.with(
+                        shortened(whole.output()), shortened(whole.stdout()), shortened(whole.stderr()), cut, results)
+                : whole;
+        content.addFirst(text(forModel(outcome, shown)));
         var result = new LinkedHashMap<String, Object>();
         result.put("content", content);
         result.put("structuredContent", shown);
@@ -95,26 +106,64 @@ final class McpTool {
         if (!outcome.stateKept()) {
             lines.add("[the interpreter was started afresh: variables and imports are gone, files are not]");
         }
+        shown.files().ifPresent(files -> {
+            if (!files.isEmpty()) {
+                lines.add("[files: "
+                        + files.stream()
+                                .limit(MAX_FILES)
+                                .map(file -> file.path() + " (" + file.size() + " bytes)")
+                                .collect(Collectors.joining(", "))
+                        + (files.size() > MAX_FILES ? ", …]" : "]"));
+            }
+        });
         lines.add("[sandbox_id: " + shown.sandboxId() + "]");
         return String.join("\n", lines);
     }
 
-    private static void addImages(ExecutionResult result, List<Map<String, Object>> content) {
-        if (!result.data().json().contains("\"image/")) {
-            return;
+    /** The result as a model gets it: pictures as content of their own, no other binary data, and no form that nobody would read. */
+    private static Wire.Result shown(ExecutionResult result, List<Map<String, Object>> content) {
+        String json = result.data().json();
+        boolean plain =
+                json.length() <= MAX_TEXT && !json.contains("\"image/") && !json.contains("\"application/pdf\"");
+        if (plain) {
+            return Wire.Result.of(result);
         }
-        for (Map.Entry<String, JsonNode> form :
-                Json.mapper().readTree(result.data().json()).properties()) {
+        var data = (ObjectNode) Json.mapper().readTree(json);
+        var leftOut = new TreeMap<>(result.leftOut());
+        long truncated = result.truncatedBytes();
+        for (Map.Entry<String, JsonNode> form : Json.mapper().readTree(json).properties()) {
+            String type = form.getKey();
             boolean binary =
-                    form.getKey().startsWith("image/") && !form.getKey().equals("image/svg+xml");
-            if (binary && form.getValue().isString()) {
-                var image = new LinkedHashMap<String, Object>();
-                image.put("type", "image");
-                image.put("data", form.getValue().stringValue().replace("\n", ""));
-                image.put("mimeType", form.getKey());
-                content.add(image);
+                    (type.startsWith("image/") && !type.equals("image/svg+xml")) || type.equals("application/pdf");
+            long size = form.getValue().isString()
+                    ? form.getValue().stringValue().length()
+                    : Json.text(form.getValue()).length();
+            if (binary && !type.equals("application/pdf") && form.getValue().isString() && size <= MAX_IMAGE) {
+                content.add(image(type, form.getValue().stringValue()));
+                data.remove(type);
+            } else if (binary || size > MAX_TEXT) {
+                data.remove(type);
+                leftOut.merge(type, size, Long::sum);
+                truncated += size;
             }
         }
+        return new Wire.Result(
+                result.main(),
+                Json.text(data),
+                result.metadata(),
+                truncated,
+                leftOut,
+                result.displayId(),
+                false,
+                false);
+    }
+
+    private static Map<String, Object> image(String type, String base64) {
+        var image = new LinkedHashMap<String, Object>();
+        image.put("type", "image");
+        image.put("data", base64.replace("\n", ""));
+        image.put("mimeType", type);
+        return image;
     }
 
     private static Map<String, Object> text(String text) {

@@ -4,6 +4,8 @@ import atoll.core.Page;
 import atoll.core.SandboxId;
 import atoll.core.SnapshotId;
 import atoll.core.execution.CapturedText;
+import atoll.core.execution.ChangedFile;
+import atoll.core.execution.ChangedFiles;
 import atoll.core.execution.ExecutionOutcome;
 import atoll.core.execution.ExecutionRecord;
 import atoll.core.execution.ExecutionResult;
@@ -15,6 +17,7 @@ import atoll.core.sandbox.Sandbox;
 import atoll.core.sandbox.SeenContext;
 import atoll.core.snapshot.Snapshot;
 import atoll.core.template.Template;
+import com.fasterxml.jackson.annotation.JsonInclude;
 import com.fasterxml.jackson.annotation.JsonProperty;
 import com.fasterxml.jackson.annotation.JsonRawValue;
 import com.fasterxml.jackson.annotation.JsonUnwrapped;
@@ -40,9 +43,32 @@ final class Wire {
 
     record Failure(String name, String message, String traceback) {}
 
-    record Result(boolean main, @JsonRawValue String data, long truncatedBytes) {
+    /** {@code update} and {@code clear} are said of a value that is streamed; in an outcome they have been followed. */
+    record Result(
+            boolean main,
+            @JsonRawValue String data,
+            @JsonRawValue String metadata,
+            long truncatedBytes,
+            Map<String, Long> leftOut,
+            @JsonInclude(JsonInclude.Include.NON_EMPTY) Optional<String> displayId,
+            @JsonInclude(JsonInclude.Include.NON_DEFAULT) boolean update,
+            @JsonInclude(JsonInclude.Include.NON_DEFAULT) boolean clear) {
         static Result of(ExecutionResult result) {
-            return new Result(result.main(), result.data().json(), result.truncatedBytes());
+            return new Result(
+                    result.main(),
+                    result.data().json(),
+                    result.metadata(),
+                    result.truncatedBytes(),
+                    result.leftOut(),
+                    result.displayId(),
+                    result.update(),
+                    result.clear());
+        }
+    }
+
+    record ChangedFileView(String path, long size, String mimeType, Instant modifiedAt) {
+        static ChangedFileView of(ChangedFile file) {
+            return new ChangedFileView(file.path(), file.sizeBytes(), file.mimeType(), file.modifiedAt());
         }
     }
 
@@ -73,10 +99,12 @@ final class Wire {
             boolean stdoutTruncated,
             boolean stderrTruncated,
             OptionalLong memoryLimitBytes,
-            OptionalLong memoryPeakBytes) {
+            OptionalLong memoryPeakBytes,
+            Optional<List<ChangedFileView>> files,
+            Optional<Boolean> filesIncomplete) {
 
-        /** The same with shorter texts. */
-        Outcome withTexts(String newOutput, String newStdout, String newStderr) {
+        /** The same with shorter texts and other results. */
+        Outcome with(String newOutput, String newStdout, String newStderr, boolean shortened, List<Result> newResults) {
             return new Outcome(
                     newOutput,
                     sandboxId,
@@ -84,7 +112,7 @@ final class Wire {
                     executionId,
                     newStdout,
                     newStderr,
-                    results,
+                    newResults,
                     error,
                     exitReason,
                     exitCode,
@@ -93,13 +121,15 @@ final class Wire {
                     detail,
                     durationMs,
                     startedAt,
-                    true,
+                    truncated || shortened || newResults.stream().anyMatch(result -> result.truncatedBytes() > 0),
                     stdoutBytes,
                     stderrBytes,
                     stdoutTruncated || !newStdout.equals(stdout),
                     stderrTruncated || !newStderr.equals(stderr),
                     memoryLimitBytes,
-                    memoryPeakBytes);
+                    memoryPeakBytes,
+                    files,
+                    filesIncomplete);
         }
 
         static Outcome of(ExecutionOutcome outcome) {
@@ -127,7 +157,12 @@ final class Wire {
                     stdout.truncated(),
                     stderr.truncated(),
                     outcome.memory().map(m -> OptionalLong.of(m.limitBytes())).orElseGet(OptionalLong::empty),
-                    outcome.memory().map(m -> OptionalLong.of(m.peakBytes())).orElseGet(OptionalLong::empty));
+                    outcome.memory().map(m -> OptionalLong.of(m.peakBytes())).orElseGet(OptionalLong::empty),
+                    outcome.files()
+                            .map(files -> files.files().stream()
+                                    .map(ChangedFileView::of)
+                                    .toList()),
+                    outcome.files().map(ChangedFiles::incomplete));
         }
     }
 
@@ -180,7 +215,9 @@ final class Wire {
             Optional<Boolean> stdoutTruncated,
             Optional<Boolean> stderrTruncated,
             OptionalLong memoryLimitBytes,
-            OptionalLong memoryPeakBytes) {
+            OptionalLong memoryPeakBytes,
+            Optional<List<ChangedFileView>> files,
+            Optional<Boolean> filesIncomplete) {
 
         static Ending of(Optional<Outcome> outcome) {
             return new Ending(
@@ -202,7 +239,9 @@ final class Wire {
                     outcome.map(Outcome::stdoutTruncated),
                     outcome.map(Outcome::stderrTruncated),
                     outcome.map(Outcome::memoryLimitBytes).orElseGet(OptionalLong::empty),
-                    outcome.map(Outcome::memoryPeakBytes).orElseGet(OptionalLong::empty));
+                    outcome.map(Outcome::memoryPeakBytes).orElseGet(OptionalLong::empty),
+                    outcome.flatMap(Outcome::files),
+                    outcome.flatMap(Outcome::filesIncomplete));
         }
     }
 

@@ -78,10 +78,47 @@ class CodeExecApiTest {
         assertThat(event.get("main").booleanValue()).isTrue();
     }
 
+    @Test
+    void what_was_left_out_and_how_it_is_replaced_is_said_of_a_result() throws Exception {
+        var bundle = new MimeBundle("{\"text/plain\":\"2\"}", Optional.of("2"));
+        api.atoll.program(
+                "2",
+                terminal -> terminal.display(new ExecutionResult(
+                        false,
+                        bundle,
+                        7,
+                        "{\"image/png\":{\"width\":2}}",
+                        Map.of("image/png", 7L),
+                        Optional.of("bar"),
+                        true,
+                        true)));
+        JsonNode event = only(api.stream("2"), "result");
+        assertThat(Json.text(event))
+                .isEqualTo("{\"main\":false,\"data\":{\"text/plain\":\"2\"},\"metadata\":{\"image/png\":{\"width\":2}},"
+                        + "\"truncated_bytes\":7,\"left_out\":{\"image/png\":7},\"display_id\":\"bar\",\"update\":true,\"clear\":true}");
+    }
+
+    @Test
+    void files_are_listed_where_that_is_asked_for() throws Exception {
+        JsonNode plain = api.exec(Map.of("code", "1"));
+        assertThat(plain.get("files").isNull()).isTrue();
+        assertThat(plain.get("files_incomplete").isNull()).isTrue();
+        JsonNode listed = api.exec(Map.of("code", "1", "list_files", true));
+        assertThat(listed.get("files_incomplete").booleanValue()).isFalse();
+        JsonNode file = listed.at("/files/0");
+        assertThat(file.get("path").stringValue()).isEqualTo("/home/user/a.csv");
+        assertThat(file.get("size").intValue()).isEqualTo(3);
+        assertThat(file.get("mime_type").stringValue()).isEqualTo("text/csv");
+        JsonNode record = ApiServer.json(
+                api.get("/v1/executions/" + listed.get("execution_id").stringValue()));
+        assertThat(record.get("files")).isEqualTo(listed.get("files"));
+    }
+
     @ParameterizedTest
     @CsvSource(
             delimiter = '|',
             value = {
+                "{\"code\":\"1\",\"list_files\":\"yes\"} | 400 | invalid_request",
                 "{\"code\":\"1\",\"sandbox_id\":\"sb-exec-0000000000g00r00000000000r\"} | 404 | sandbox_not_found",
                 "{\"code\":\"1\",\"sandbox_id\":\"sb-exec-2z9sj7e9fa8tp8kcycy0zsb4g7\"} | 404 | sandbox_not_found",
                 "{\"code\":\"1\",\"sandbox_id\":\"sb-exec-zzzzzzzzzzzzzzzzzzzzzzzzzz\"} | 404 | sandbox_not_found",

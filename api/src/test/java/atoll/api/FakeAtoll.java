@@ -19,6 +19,8 @@ import atoll.core.Scope;
 import atoll.core.ServerStatus;
 import atoll.core.SnapshotId;
 import atoll.core.execution.CapturedText;
+import atoll.core.execution.ChangedFile;
+import atoll.core.execution.ChangedFiles;
 import atoll.core.execution.CodeExecRequest;
 import atoll.core.execution.CodeExecution;
 import atoll.core.execution.ExecutionError;
@@ -95,6 +97,7 @@ final class FakeAtoll implements Atoll, Keys, CodeExecution, Executions, Sandbox
 
     /** Where a program prints. */
     static final class Terminal {
+        private Optional<ChangedFiles> files = Optional.empty();
         private final BlockingQueue<ExecutionUpdate> updates;
         private final Map<StandardStream, ByteArrayOutputStream> printed = new EnumMap<>(StandardStream.class);
         private final Map<StandardStream, Long> offsets = new EnumMap<>(StandardStream.class);
@@ -244,6 +247,10 @@ final class FakeAtoll implements Atoll, Keys, CodeExecution, Executions, Sandbox
         Context context = contextOf(sandbox.id());
         var updates = new SynchronousQueue<ExecutionUpdate>();
         var terminal = new Terminal(updates, request.env());
+        if (request.listFiles()) {
+            terminal.files =
+                    Optional.of(new ChangedFiles(List.of(new ChangedFile("/home/user/a.csv", 3, NOW)), false));
+        }
         terminals.put(id, terminal);
         records.put(
                 id,
@@ -305,7 +312,8 @@ final class FakeAtoll implements Atoll, Keys, CodeExecution, Executions, Sandbox
                 Optional.empty(),
                 NOW,
                 Duration.ofNanos(1_234_567),
-                stdout.truncated() || stderr.truncated());
+                stdout.truncated() || stderr.truncated(),
+                terminal.files);
     }
 
     private static final class Handle implements ExecutionHandle {

@@ -6,6 +6,8 @@ import atoll.core.ExecutionId;
 import atoll.core.Language;
 import atoll.core.SandboxId;
 import atoll.core.SnapshotId;
+import atoll.core.execution.ChangedFile;
+import atoll.core.execution.ChangedFiles;
 import atoll.core.execution.ExecutionError;
 import atoll.core.execution.ExecutionOutcome.MemoryUse;
 import atoll.core.execution.ExitReason;
@@ -143,6 +145,7 @@ final class Wire {
                 .setCode(spec.code())
                 .setTimeoutMs((int) Math.min(Integer.MAX_VALUE, spec.timeout().toMillis()))
                 .putAllEnv(spec.env())
+                .setListFiles(spec.listFiles())
                 .build();
     }
 
@@ -388,13 +391,7 @@ final class Wire {
                         stream(event.getOutput().getStream()),
                         event.getOutput().getOffset(),
                         event.getOutput().getData().asReadOnlyByteBuffer());
-            case RESULT ->
-                new NodeEvent.Result(
-                        seq,
-                        Bundles.result(
-                                event.getResult().getMain(),
-                                event.getResult().getDataJson(),
-                                event.getResult().getTruncatedBytes()));
+            case RESULT -> new NodeEvent.Result(seq, Bundles.result(event.getResult()));
             case GAP ->
                 new NodeEvent.Gap(
                         seq,
@@ -453,7 +450,20 @@ final class Wire {
                 f.getStderrBytes(),
                 reason == ExitReason.OUT_OF_MEMORY
                         ? Optional.of(new MemoryUse(f.getMemoryLimitBytes(), f.getMemoryPeakBytes()))
-                        : Optional.empty());
+                        : Optional.empty(),
+                f.hasFiles() ? Optional.of(files(f.getFiles())) : Optional.empty());
+    }
+
+    private static ChangedFiles files(atoll.proto.exec.v1.ChangedFiles files) {
+        return new ChangedFiles(
+                files.getFilesList().stream()
+                        .limit(ChangedFiles.MAX_FILES + 1)
+                        .map(file -> new ChangedFile(
+                                file.getPath(),
+                                Math.max(0, file.getSizeBytes()),
+                                Instant.ofEpochMilli(file.getModifiedAtUnixMs())))
+                        .toList(),
+                files.getIncomplete());
     }
 
     static NodeExecution execution(ExecutionRecord record) {

@@ -105,7 +105,7 @@ final class ExecutionRows {
                 o.stderr().text(),
                 o.stderr().totalBytes(),
                 o.stderr().truncated(),
-                Json.ofResults(o.results()),
+                Json.ofResults(o.results(), o.files()),
                 o.error().map(ExecutionError::name),
                 o.error().map(ExecutionError::message),
                 o.error().map(ExecutionError::traceback),
@@ -214,7 +214,8 @@ final class ExecutionRows {
                 memory,
                 row.time("started_at"),
                 Duration.ofNanos(row.number("duration_nanos")),
-                row.flag("truncated") || results.isEmpty());
+                row.flag("truncated") || results.isEmpty(),
+                results.flatMap(Json::toFiles));
     }
 
     private static CapturedText captured(Row row, String stream) throws SQLException {

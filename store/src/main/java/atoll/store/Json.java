@@ -2,10 +2,14 @@ package atoll.store;
 
 import atoll.core.ContextId;
 import atoll.core.Language;
+import atoll.core.execution.ChangedFile;
+import atoll.core.execution.ChangedFiles;
 import atoll.core.execution.ExecutionResult;
 import atoll.core.execution.MimeBundle;
 import atoll.core.snapshot.Snapshot;
+import java.time.Instant;
 import java.util.ArrayList;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
@@ -78,10 +82,25 @@ final class Json {
         return contexts;
     }
 
-    static String ofResults(List<ExecutionResult> results) {
-        if (results.isEmpty()) {
-            return "[]";
+    /** What was displayed: a list, or an object that holds it beside the files that were changed. */
+    static String ofResults(List<ExecutionResult> results, Optional<ChangedFiles> files) {
+        if (files.isEmpty()) {
+            return results.isEmpty() ? "[]" : MAPPER.writeValueAsString(array(results));
         }
+        ObjectNode both = MAPPER.createObjectNode();
+        both.set("results", array(results));
+        ArrayNode listed = both.putArray("files");
+        for (ChangedFile file : files.get().files()) {
+            listed.addObject()
+                    .put("path", file.path())
+                    .put("size", file.sizeBytes())
+                    .put("modified", file.modifiedAt().toEpochMilli());
+        }
+        both.put("incomplete", files.get().incomplete());
+        return MAPPER.writeValueAsString(both);
+    }
+
+    private static ArrayNode array(List<ExecutionResult> results) {
         ArrayNode array = MAPPER.createArrayNode();
         for (ExecutionResult result : results) {
             ObjectNode item = array.addObject();
@@ -89,23 +108,61 @@ final class Json {
             item.put("truncated_bytes", result.truncatedBytes());
             item.put("data", result.data().json());
             result.data().plainText().ifPresent(text -> item.put("plain", text));
+            if (!result.metadata().equals(ExecutionResult.NO_METADATA)) {
+                item.put("metadata", result.metadata());
+            }
+            if (!result.leftOut().isEmpty()) {
+                ObjectNode leftOut = item.putObject("left_out");
+                result.leftOut().forEach(leftOut::put);
+            }
+            result.displayId().ifPresent(id -> item.put("display_id", id));
         }
-        return MAPPER.writeValueAsString(array);
+        return array;
     }
 
     static List<ExecutionResult> toResults(String json) {
         if (json.isEmpty() || json.equals("[]")) {
             return List.of();
         }
+        JsonNode stored = MAPPER.readTree(json);
         List<ExecutionResult> results = new ArrayList<>();
-        for (JsonNode item : MAPPER.readTree(json)) {
-            Optional<String> plain =
-                    item.has("plain") ? Optional.of(item.get("plain").asString()) : Optional.empty();
+        for (JsonNode item : stored.isArray() ? stored : stored.get("results")) {
+            Map<String, Long> leftOut = new HashMap<>();
+            if (item.has("left_out")) {
+                item.get("left_out")
+                        .properties()
+                        .forEach(entry ->
+                                leftOut.put(entry.getKey(), entry.getValue().asLong()));
+            }
             results.add(new ExecutionResult(
                     item.get("main").asBoolean(),
-                    new MimeBundle(item.get("data").asString(), plain),
-                    item.get("truncated_bytes").asLong()));
+                    new MimeBundle(item.get("data").asString(), text(item, "plain")),
+                    item.get("truncated_bytes").asLong(),
+                    text(item, "metadata").orElse(ExecutionResult.NO_METADATA),
+                    leftOut,
+                    text(item, "display_id"),
+                    false,
+                    false));
         }
         return results;
+    }
+
+    static Optional<ChangedFiles> toFiles(String json) {
+        if (!json.startsWith("{")) {
+            return Optional.empty();
+        }
+        JsonNode stored = MAPPER.readTree(json);
+        List<ChangedFile> files = new ArrayList<>();
+        for (JsonNode file : stored.get("files")) {
+            files.add(new ChangedFile(
+                    file.get("path").asString(),
+                    file.get("size").asLong(),
+                    Instant.ofEpochMilli(file.get("modified").asLong())));
+        }
+        return Optional.of(new ChangedFiles(files, stored.get("incomplete").asBoolean()));
+    }
+
+    private static Optional<String> text(JsonNode item, String name) {
+        return item.has(name) ? Optional.of(item.get(name).asString()) : Optional.empty();
     }
 }

@@ -22,6 +22,7 @@ import java.util.Optional;
  * @param env set for this execution only
  * @param limits of a new sandbox, where they differ from the template's
  * @param labels of a new sandbox
+ * @param listFiles whether the outcome is to list the files that it has made or changed
  * @param idempotencyKey the same key with the same request gives the same execution; with another request, {@code CONFLICT}
  */
 public record CodeExecRequest(
@@ -34,7 +35,8 @@ public record CodeExecRequest(
         Map<String, String> env,
         LimitChanges limits,
         Map<String, String> labels,
-        Optional<String> idempotencyKey) {
+        Optional<String> idempotencyKey,
+        boolean listFiles) {
 
     /** Longer code is refused; the node takes no more. */
     public static final int MAX_CODE_BYTES = 16 * 1024 * 1024;
@@ -79,7 +81,8 @@ public record CodeExecRequest(
                 Map.of(),
                 LimitChanges.NONE,
                 Map.of(),
-                Optional.empty());
+                Optional.empty(),
+                false);
     }
 
     public CodeExecRequest in(SandboxId sandbox) {
@@ -93,7 +96,8 @@ public record CodeExecRequest(
                 env,
                 limits,
                 labels,
-                idempotencyKey);
+                idempotencyKey,
+                listFiles);
     }
 
     public CodeExecRequest in(ContextId context) {
@@ -107,17 +111,38 @@ public record CodeExecRequest(
                 env,
                 limits,
                 labels,
-                idempotencyKey);
+                idempotencyKey,
+                listFiles);
     }
 
     public CodeExecRequest withTemplate(String id) {
         return new CodeExecRequest(
-                code, Optional.of(id), language, sandboxId, contextId, timeout, env, limits, labels, idempotencyKey);
+                code,
+                Optional.of(id),
+                language,
+                sandboxId,
+                contextId,
+                timeout,
+                env,
+                limits,
+                labels,
+                idempotencyKey,
+                listFiles);
     }
 
     public CodeExecRequest withLanguage(String name) {
         return new CodeExecRequest(
-                code, template, Optional.of(name), sandboxId, contextId, timeout, env, limits, labels, idempotencyKey);
+                code,
+                template,
+                Optional.of(name),
+                sandboxId,
+                contextId,
+                timeout,
+                env,
+                limits,
+                labels,
+                idempotencyKey,
+                listFiles);
     }
 
     public CodeExecRequest withTimeout(Duration limit) {
@@ -131,27 +156,63 @@ public record CodeExecRequest(
                 env,
                 limits,
                 labels,
-                idempotencyKey);
+                idempotencyKey,
+                listFiles);
     }
 
     public CodeExecRequest withEnv(Map<String, String> variables) {
         return new CodeExecRequest(
-                code, template, language, sandboxId, contextId, timeout, variables, limits, labels, idempotencyKey);
+                code,
+                template,
+                language,
+                sandboxId,
+                contextId,
+                timeout,
+                variables,
+                limits,
+                labels,
+                idempotencyKey,
+                listFiles);
     }
 
     public CodeExecRequest withLimits(LimitChanges changes) {
         return new CodeExecRequest(
-                code, template, language, sandboxId, contextId, timeout, env, changes, labels, idempotencyKey);
+                code,
+                template,
+                language,
+                sandboxId,
+                contextId,
+                timeout,
+                env,
+                changes,
+                labels,
+                idempotencyKey,
+                listFiles);
     }
 
     public CodeExecRequest withLabels(Map<String, String> named) {
         return new CodeExecRequest(
-                code, template, language, sandboxId, contextId, timeout, env, limits, named, idempotencyKey);
+                code, template, language, sandboxId, contextId, timeout, env, limits, named, idempotencyKey, listFiles);
     }
 
     public CodeExecRequest withIdempotencyKey(String key) {
         return new CodeExecRequest(
-                code, template, language, sandboxId, contextId, timeout, env, limits, labels, Optional.of(key));
+                code,
+                template,
+                language,
+                sandboxId,
+                contextId,
+                timeout,
+                env,
+                limits,
+                labels,
+                Optional.of(key),
+                listFiles);
+    }
+
+    public CodeExecRequest withFilesListed() {
+        return new CodeExecRequest(
+                code, template, language, sandboxId, contextId, timeout, env, limits, labels, idempotencyKey, true);
     }
 
     private static void checkTimeout(Duration timeout) {

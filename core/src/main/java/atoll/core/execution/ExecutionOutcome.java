@@ -19,6 +19,7 @@ import java.util.OptionalInt;
  * @param stateKept false when the context's interpreter had to be started afresh: its names, imports and open files are gone
  * @param detail a sentence for people, with values; empty when there is nothing to say
  * @param memory set when it ran out of memory
+ * @param files what it has made or changed; empty where it was not to tell
  * @param truncated whether anything was left out here that the program printed or displayed
  */
 public record ExecutionOutcome(
@@ -38,10 +39,51 @@ public record ExecutionOutcome(
         Optional<MemoryUse> memory,
         Instant startedAt,
         Duration duration,
-        boolean truncated) {
+        boolean truncated,
+        Optional<ChangedFiles> files) {
 
     public ExecutionOutcome {
         results = List.copyOf(results);
+    }
+
+    /** One that lists no files. */
+    public ExecutionOutcome(
+            ExecutionId executionId,
+            SandboxId sandboxId,
+            ContextId contextId,
+            CapturedText output,
+            CapturedText stdout,
+            CapturedText stderr,
+            List<ExecutionResult> results,
+            Optional<ExecutionError> error,
+            ExitReason exitReason,
+            OptionalInt exitCode,
+            OptionalInt signal,
+            boolean stateKept,
+            String detail,
+            Optional<MemoryUse> memory,
+            Instant startedAt,
+            Duration duration,
+            boolean truncated) {
+        this(
+                executionId,
+                sandboxId,
+                contextId,
+                output,
+                stdout,
+                stderr,
+                results,
+                error,
+                exitReason,
+                exitCode,
+                signal,
+                stateKept,
+                detail,
+                memory,
+                startedAt,
+                duration,
+                truncated,
+                Optional.empty());
     }
 
     /** What memory there was and how much was used, in bytes. */

@@ -74,7 +74,8 @@ public record ExecutionRecord(
                         || output.truncated()
                         || stdout.truncated()
                         || stderr.truncated()
-                        || results.size() < o.results().size());
+                        || results.size() < o.results().size(),
+                o.files().map(files -> files.within(LISTED_CHARS)));
     }
 
     private static CapturedText beginning(CapturedText text) {

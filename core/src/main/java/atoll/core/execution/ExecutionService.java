@@ -31,6 +31,7 @@ import atoll.core.template.TemplateCatalog;
 import java.time.Duration;
 import java.time.Instant;
 import java.time.InstantSource;
+import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.List;
 import java.util.Map;
@@ -116,23 +117,28 @@ public final class ExecutionService implements CodeExecution, Executions {
             throws InterruptedException {
         try (OnceByKey.Turn turn = once.begin(caller.project(), key)) {
             ExecutionId id = ExecutionId.parse(turn.claim(
-                    store,
-                    OPERATION,
-                    List.of(
-                            request.code(),
-                            request.template(),
-                            request.language(),
-                            request.sandboxId(),
-                            request.contextId(),
-                            request.timeout(),
-                            new TreeMap<>(request.env()),
-                            request.limits(),
-                            new TreeMap<>(request.labels())),
-                    ExecutionId.random().toString(),
-                    clock.instant()));
+                    store, OPERATION, asked(request), ExecutionId.random().toString(), clock.instant()));
             // Without a record the first try never reached the node: this one is the first that does.
             return store.execution(id).isPresent() ? attach(caller, id) : startNew(caller, request, id, confirm);
         }
+    }
+
+    /** What makes two requests the same. */
+    private static List<Object> asked(CodeExecRequest request) {
+        List<Object> all = new ArrayList<>(List.of(
+                request.code(),
+                request.template(),
+                request.language(),
+                request.sandboxId(),
+                request.contextId(),
+                request.timeout(),
+                new TreeMap<>(request.env()),
+                request.limits(),
+                new TreeMap<>(request.labels())));
+        if (request.listFiles()) {
+            all.add("list_files");
+        }
+        return all;
     }
 
     private ExecutionHandle startNew(Caller caller, CodeExecRequest request, ExecutionId id, boolean confirm)
@@ -174,7 +180,8 @@ public final class ExecutionService implements CodeExecution, Executions {
         }
         Duration timeout = request.timeout()
                 .orElseGet(() -> templates.byId(sandbox.sandbox().template()).timeout());
-        ExecutionSpec spec = new ExecutionSpec(id, context.id(), request.code(), timeout, request.env(), confirm);
+        ExecutionSpec spec = new ExecutionSpec(
+                id, context.id(), request.code(), timeout, request.env(), request.listFiles(), confirm);
         RunningExecution execution = follow(record, sandbox.box(), sandbox, context, spec);
         execution.numbered(number);
         if (confirm) {

@@ -17,6 +17,10 @@ final class Transcript {
     private static final int RESULTS_LIMIT = 16 * 1024 * 1024;
     private static final int RECORD_RESULTS_LIMIT = 256 * 1024;
     private static final int MAX_RESULTS = 1000;
+    /** Of the text of a value that there is no room for otherwise: in an outcome, and in a record. */
+    private static final int SHORT_TEXT = 4096;
+
+    private static final int RECORD_SHORT_TEXT = 1024;
     private static final int TRACEBACK_LIMIT = 256 * 1024;
 
     private final Printing printing = new Printing();
@@ -33,13 +37,43 @@ final class Transcript {
     }
 
     void add(ExecutionResult result) {
-        resultChars += result.data().json().length();
-        if (results.size() >= MAX_RESULTS || resultChars > RESULTS_LIMIT) {
+        if (result.clear()) {
+            results.removeIf(shown -> !shown.main());
+            resultChars = results.stream().mapToLong(ExecutionResult::size).sum();
+            if (result.data().isEmpty()) {
+                return;
+            }
+        }
+        if (result.update() && replace(result)) {
+            return;
+        }
+        if (results.size() >= MAX_RESULTS) {
             resultsLeftOut = true;
             return;
         }
-        results.add(result);
+        results.add(fitting(result));
         result.data().plainText().ifPresent(printing::printOnOwnLine);
+    }
+
+    /** Puts it where the value of the same name is; false where there is none. A terminal would not show it anew. */
+    private boolean replace(ExecutionResult result) {
+        boolean found = false;
+        for (int i = 0; i < results.size(); i++) {
+            ExecutionResult shown = results.get(i);
+            if (shown.displayId().isPresent() && shown.displayId().equals(result.displayId())) {
+                resultChars -= shown.size();
+                results.set(i, fitting(result));
+                found = true;
+            }
+        }
+        return found;
+    }
+
+    /** The result as there is room for it, and counted. */
+    private ExecutionResult fitting(ExecutionResult result) {
+        ExecutionResult kept = resultChars + result.size() > RESULTS_LIMIT ? result.textOnly(SHORT_TEXT) : result;
+        resultChars += kept.size();
+        return kept.settled();
     }
 
     ExecutionOutcome finish(ExecutionId id, SandboxId sandbox, ContextId context, NodeEvent.Finish finish) {
@@ -70,17 +104,22 @@ final class Transcript {
                 finish.memory(),
                 finish.startedAt(),
                 finish.duration(),
-                truncated);
+                truncated,
+                finish.files());
     }
 
     /** The outcome as it goes on record: the same facts, less text. */
     static ExecutionOutcome forRecord(ExecutionOutcome o) {
         List<ExecutionResult> kept = new ArrayList<>();
         long chars = 0;
+        boolean resultsCut = false;
         for (ExecutionResult result : o.results()) {
-            chars += result.data().json().length();
-            if (chars <= RECORD_RESULTS_LIMIT) {
-                kept.add(result);
+            boolean fits = chars + result.size() <= RECORD_RESULTS_LIMIT;
+            ExecutionResult recorded = fits ? result : result.textOnly(RECORD_SHORT_TEXT);
+            resultsCut |= !fits;
+            if (fits || chars + recorded.size() <= RECORD_RESULTS_LIMIT) {
+                chars += recorded.size();
+                kept.add(recorded);
             }
         }
         CapturedText output = Captured.shortened(o.output(), RECORD_LIMIT);
@@ -89,11 +128,8 @@ final class Transcript {
         Optional<ExecutionError> error = o.error()
                 .map(e -> new ExecutionError(
                         cut(e.name(), 1000), cut(e.message(), TRACEBACK_LIMIT), cut(e.traceback(), TRACEBACK_LIMIT)));
-        boolean truncated = o.truncated()
-                || output.truncated()
-                || stdout.truncated()
-                || stderr.truncated()
-                || kept.size() < o.results().size();
+        boolean truncated =
+                o.truncated() || output.truncated() || stdout.truncated() || stderr.truncated() || resultsCut;
         return new ExecutionOutcome(
                 o.executionId(),
                 o.sandboxId(),
@@ -111,7 +147,8 @@ final class Transcript {
                 o.memory(),
                 o.startedAt(),
                 o.duration(),
-                truncated);
+                truncated,
+                o.files());
     }
 
     private static String cut(String text, int limit) {

@@ -86,7 +86,8 @@ final class WholeRecord {
                         outcome.duration(),
                         stdout.length,
                         0,
-                        outcome.memory())));
+                        outcome.memory(),
+                        outcome.files())));
         return new NodeStream<>() {
             @Override
             public Optional<NodeEvent> next() {

@@ -1,5 +1,6 @@
 package atoll.core.node;
 
+import atoll.core.execution.ChangedFiles;
 import atoll.core.execution.ExecutionError;
 import atoll.core.execution.ExecutionOutcome.MemoryUse;
 import atoll.core.execution.ExecutionResult;
@@ -26,7 +27,11 @@ public sealed interface NodeEvent {
     /** Always the last. */
     record Finished(long seq, Finish finish) implements NodeEvent {}
 
-    /** How it ended. */
+    /**
+     * How it ended.
+     *
+     * @param files set where it was to list them
+     */
     record Finish(
             ExitReason reason,
             Optional<ExecutionError> error,
@@ -38,5 +43,35 @@ public sealed interface NodeEvent {
             Duration duration,
             long stdoutBytes,
             long stderrBytes,
-            Optional<MemoryUse> memory) {}
+            Optional<MemoryUse> memory,
+            Optional<ChangedFiles> files) {
+
+        /** One that lists no files. */
+        public Finish(
+                ExitReason reason,
+                Optional<ExecutionError> error,
+                OptionalInt exitCode,
+                OptionalInt signal,
+                boolean stateKept,
+                String detail,
+                Instant startedAt,
+                Duration duration,
+                long stdoutBytes,
+                long stderrBytes,
+                Optional<MemoryUse> memory) {
+            this(
+                    reason,
+                    error,
+                    exitCode,
+                    signal,
+                    stateKept,
+                    detail,
+                    startedAt,
+                    duration,
+                    stdoutBytes,
+                    stderrBytes,
+                    memory,
+                    Optional.empty());
+        }
+    }
 }

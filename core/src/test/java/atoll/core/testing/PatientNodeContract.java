@@ -296,7 +296,7 @@ public abstract class PatientNodeContract extends NodeFixture {
         resumeOnUse();
         ExecutionSpec spec = code("wait gate\nprint done");
         ExecutionSpec confirmed =
-                new ExecutionSpec(spec.id(), spec.contextId(), spec.code(), spec.timeout(), spec.env(), true);
+                new ExecutionSpec(spec.id(), spec.contextId(), spec.code(), spec.timeout(), spec.env(), false, true);
         try (NodeStream<NodeEvent> events = patient.execute(id, confirmed)) {
             events.awaitAccepted();
             assertThat(resumes).hasValue(1);

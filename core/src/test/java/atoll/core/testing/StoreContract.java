@@ -18,6 +18,8 @@ import atoll.core.SandboxId;
 import atoll.core.Scope;
 import atoll.core.SnapshotId;
 import atoll.core.execution.CapturedText;
+import atoll.core.execution.ChangedFile;
+import atoll.core.execution.ChangedFiles;
 import atoll.core.execution.ExecutionError;
 import atoll.core.execution.ExecutionOutcome;
 import atoll.core.execution.ExecutionOutcome.MemoryUse;
@@ -154,6 +156,53 @@ public abstract class StoreContract {
 
     private void save(ExecutionRecord record) {
         store.saveExecutionLater(record, () -> {});
+    }
+
+    @Test
+    void results_keep_all_that_is_told_of_them_and_changed_files_too() {
+        ExecutionRecord started = running(NOW, "plot");
+        ExecutionOutcome o = ended(started, "").outcome().orElseThrow();
+        var shown = new ExecutionResult(
+                false,
+                new MimeBundle("{\"image/png\":\"aGk=\"}", Optional.empty()),
+                9,
+                "{\"image/png\":{\"width\":3}}",
+                Map.of("text/html", 9L),
+                Optional.of("é"),
+                false,
+                false);
+        for (Optional<ChangedFiles> files : List.of(
+                Optional.<ChangedFiles>empty(),
+                Optional.of(new ChangedFiles(List.of(), true)),
+                Optional.of(
+                        new ChangedFiles(List.of(new ChangedFile("/home/user/é \"x\".csv", 1L << 40, NOW)), false)))) {
+            ExecutionRecord record = with(
+                    running(NOW, "plot"),
+                    new ExecutionOutcome(
+                            o.executionId(),
+                            o.sandboxId(),
+                            o.contextId(),
+                            o.output(),
+                            o.stdout(),
+                            o.stderr(),
+                            List.of(shown),
+                            o.error(),
+                            o.exitReason(),
+                            o.exitCode(),
+                            o.signal(),
+                            o.stateKept(),
+                            o.detail(),
+                            o.memory(),
+                            o.startedAt(),
+                            o.duration(),
+                            o.truncated(),
+                            files));
+            save(record);
+            ExecutionOutcome found =
+                    store.execution(record.id()).orElseThrow().outcome().orElseThrow();
+            assertThat(found.results()).containsExactly(shown);
+            assertThat(found.files()).isEqualTo(files);
+        }
     }
 
     @Test

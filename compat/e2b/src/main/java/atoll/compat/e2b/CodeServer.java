@@ -218,7 +218,15 @@ final class CodeServer {
             switch (update) {
                 case ExecutionUpdate.Output output ->
                     output(output.stream(), joiner(output.stream()).decode(output.data()));
-                case ExecutionUpdate.Result result -> line(result(result.result()));
+                case ExecutionUpdate.Result result -> {
+                    // This protocol only adds: what was shown stays as it was.
+                    boolean adds = !result.result().update()
+                            && !(result.result().clear()
+                                    && result.result().data().isEmpty());
+                    if (adds) {
+                        line(result(result.result()));
+                    }
+                }
                 case ExecutionUpdate.Gap gap ->
                     output(gap.stream(), "\n[" + gap.bytes() + " bytes of output were dropped]\n");
                 case ExecutionUpdate.Finished finished -> {
