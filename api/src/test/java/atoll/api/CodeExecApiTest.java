@@ -94,8 +94,9 @@ class CodeExecApiTest {
                         true)));
         JsonNode event = only(api.stream("2"), "result");
         assertThat(Json.text(event))
-                .isEqualTo("{\"main\":false,\"data\":{\"text/plain\":\"2\"},\"metadata\":{\"image/png\":{\"width\":2}},"
-                        + "\"truncated_bytes\":7,\"left_out\":{\"image/png\":7},\"display_id\":\"bar\",\"update\":true,\"clear\":true}");
+                .isEqualTo(
+                        "{\"main\":false,\"data\":{\"text/plain\":\"2\"},\"metadata\":{\"image/png\":{\"width\":2}},"
+                                + "\"truncated_bytes\":7,\"left_out\":{\"image/png\":7},\"display_id\":\"bar\",\"update\":true,\"clear\":true}");
     }
 
     @Test

@@ -248,8 +248,7 @@ final class FakeAtoll implements Atoll, Keys, CodeExecution, Executions, Sandbox
         var updates = new SynchronousQueue<ExecutionUpdate>();
         var terminal = new Terminal(updates, request.env());
         if (request.listFiles()) {
-            terminal.files =
-                    Optional.of(new ChangedFiles(List.of(new ChangedFile("/home/user/a.csv", 3, NOW)), false));
+            terminal.files = Optional.of(new ChangedFiles(List.of(new ChangedFile("/home/user/a.csv", 3, NOW)), false));
         }
         terminals.put(id, terminal);
         records.put(

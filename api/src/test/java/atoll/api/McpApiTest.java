@@ -100,15 +100,15 @@ class McpApiTest {
         String long64 = "x".repeat(70_000);
         var bundle = new MimeBundle(
                 "{\"text/plain\":\"f\",\"image/png\":\"aGk=\",\"application/pdf\":\"aGk=\",\"text/html\":\"" + long64
-                        + "\",\"application/vnd.atoll.table.v1+json\":{\"columns\":[\"" + long64 + "\"]},\"image/jpeg\":5}",
+                        + "\",\"application/vnd.atoll.table.v1+json\":{\"columns\":[\"" + long64
+                        + "\"]},\"image/jpeg\":5}",
                 Optional.of("f"));
         api.atoll.program("plot", terminal -> terminal.display(new ExecutionResult(true, bundle, 0)));
         JsonNode answer = call("{\"code\":\"plot\"}");
         JsonNode result = answer.at("/structuredContent/results/0");
         assertThat(Json.text(result.get("data"))).isEqualTo("{\"text/plain\":\"f\"}");
         assertThat(result.get("left_out").propertyNames())
-                .containsExactly(
-                        "application/pdf", "application/vnd.atoll.table.v1+json", "image/jpeg", "text/html");
+                .containsExactly("application/pdf", "application/vnd.atoll.table.v1+json", "image/jpeg", "text/html");
         assertThat(answer.at("/structuredContent/truncated").booleanValue()).isTrue();
         assertThat(answer.get("content").size()).isEqualTo(2);
     }
@@ -117,7 +117,8 @@ class McpApiTest {
     void files_are_named_to_the_model_where_it_asks_for_them() throws Exception {
         JsonNode answer = call("{\"code\":\"1\",\"list_files\":true}");
         assertThat(answer.at("/content/0/text").stringValue()).contains("[files: /home/user/a.csv (3 bytes)]");
-        assertThat(answer.at("/structuredContent/files/0/mime_type").stringValue()).isEqualTo("text/csv");
+        assertThat(answer.at("/structuredContent/files/0/mime_type").stringValue())
+                .isEqualTo("text/csv");
     }
 
     @ParameterizedTest
