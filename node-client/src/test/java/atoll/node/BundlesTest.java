@@ -58,7 +58,7 @@ class BundlesTest {
                 tokens++;
             }
         }
-        assertThat(tokens).isEqualTo(11);
+        assertThat(tokens).isEqualTo(10);
     }
 
     @Test
