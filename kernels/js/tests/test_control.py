@@ -41,10 +41,10 @@ def test_an_interrupt_ends_it_and_keeps_the_state(shared, code):
 
 @pytest.mark.only("bun", "node")
 @pytest.mark.parametrize("code", ["print('go'); new Function('while (true);')()", "print('go'); eval('for (;;);')"])
-def test_an_interrupt_ends_code_that_the_kernel_has_not_seen(shared, code):
-    shared.run("let state = 'kept'")
-    assert shared.run_interrupted(code).status == "interrupted"
-    assert shared.run("state").text == "'kept'"
+def test_an_interrupt_ends_code_that_the_kernel_has_not_seen(kernel, code):
+    kernel.run("let state = 'kept'")
+    assert kernel.run_interrupted(code).status == "interrupted"
+    assert kernel.run("state").text == "'kept'"
 
 
 @pytest.mark.only("node")
@@ -80,6 +80,15 @@ def test_a_program_with_its_own_signal_handler_is_interrupted_too(shared):
     shared.run("process.removeAllListeners('SIGINT')")
     assert shared.run_interrupted("print('go'); while (true);").status == "interrupted"
     assert shared.run_interrupted("print('go'); await new Promise(() => {})").status == "interrupted"
+
+
+@pytest.mark.only("node")
+def test_a_program_that_had_a_signal_handler_is_still_ended_by_the_signal_alone(shared):
+    for _ in range(20):
+        shared.run("process.on('SIGINT', () => {})")
+        assert shared.run_interrupted("print('go'); eval('for (;;);')").status == "interrupted"
+        shared.run("process.removeAllListeners('SIGINT')")
+        assert shared.run_interrupted("print('go'); eval('for (;;);')").status == "interrupted"
 
 
 def test_the_signal_of_an_interrupt_never_hits_the_next_cell(shared):

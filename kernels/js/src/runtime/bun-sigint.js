@@ -6,8 +6,11 @@ const SOURCE = `
   const { Script } = require("node:vm");
   onmessage = ({ data }) => {
     globalThis.flag = data;
-    const wait = new Script("Atomics.wait(flag, 0, 0)");
+    const wait = new Script("Atomics.wait(flag, 0, round)");
     for (;;) {
+      globalThis.round = Atomics.load(flag, 0);
+      Atomics.store(flag, 2, round);
+      Atomics.notify(flag, 2);
       try {
         wait.runInThisContext({ breakOnSigint: true });
       } catch {
@@ -17,9 +20,11 @@ const SOURCE = `
   };
 `;
 
-// [0] is waited on, [1] counts the signals.
-const flag = new Int32Array(new SharedArrayBuffer(8));
-const { load, notify } = Atomics;
+// [0] is the round that is wanted, [1] counts the signals, [2] is the round that the worker is about to enter, -1 before the first.
+const flag = new Int32Array(new SharedArrayBuffer(12));
+const { add, load, notify, wait } = Atomics;
+const LEAVING_MILLIS = 2000;
+flag[2] = -1;
 
 export function keepSigintWatched() {
   try {
@@ -33,9 +38,15 @@ export function keepSigintWatched() {
   }
 }
 
-/** Requires: a signal listener came or went, which took SIGINT away from the watcher. */
+/**
+ * Requires: a signal listener came or went, which took SIGINT away from the watcher; no vm call with `breakOnSigint` is under way in this thread.
+ * The next such call, of whichever thread, takes the signal back, but only if it is the first: so the worker must have left its own.
+ */
 export function watchAgain() {
+  const wanted = add(flag, 0, 1) + 1;
   notify(flag, 0);
+  const before = load(flag, 2);
+  if (before >= 0 && before !== wanted) wait(flag, 2, before, LEAVING_MILLIS);
 }
 
 /** The number of SIGINTs that the watcher has seen. */
