@@ -43,6 +43,16 @@ final class Fields {
         }
     }
 
+    /** Whether something is said, be it null. */
+    boolean has(String name) {
+        return object.has(name);
+    }
+
+    boolean isNull(String name) {
+        JsonNode value = object.get(name);
+        return value == null || value.isNull();
+    }
+
     String requiredText(String name) {
         return text(name)
                 .orElseThrow(() -> AtollException.invalid(

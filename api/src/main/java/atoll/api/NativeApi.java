@@ -44,6 +44,7 @@ public final class NativeApi {
         var ports = new PortsApi(atoll.ports());
         var terminals = new PtyApi(atoll.processes());
         var templates = new TemplatesApi(atoll.templates());
+        var images = new ImagesApi(atoll::images, atoll::registries);
         Supplier<ServerStatus> status = atoll::status;
         var pools = new PoolsApi(status);
         var mcp = new McpApi(atoll.codeExecution(), version, allowedOrigins);
@@ -117,7 +118,29 @@ public final class NativeApi {
                 .get("/v1/sandboxes/{sandbox_id}/ports/{port}/tunnel", auth.guardSocket(ports::tunnel))
                 .get("/v1/pools", auth.guard(pools::list))
                 .get("/v1/templates", auth.guard(templates::list))
+                .post("/v1/templates", auth.guard(templates::create))
                 .get("/v1/templates/{template_id}", auth.guard(templates::get))
+                .add("PATCH", "/v1/templates/{template_id}", auth.guard(templates::update))
+                .delete("/v1/templates/{template_id}", auth.guard(templates::delete))
+                .post("/v1/templates/{template_id}:duplicate", auth.guard(templates::duplicate))
+                .post("/v1/templates/{template_id}:set_default", auth.guard(templates::setDefault))
+                .post("/v1/templates/{template_id}:build", auth.guard(templates::build))
+                .get("/v1/templates/{template_id}/versions", auth.guard(templates::versions))
+                .get("/v1/templates/{template_id}/dockerfile", auth.guard(templates::dockerfile))
+                .put("/v1/templates/{template_id}/context", auth.guard(templates::putContext))
+                .get("/v1/templates/{template_id}/builds", auth.guard(templates::builds))
+                .get("/v1/templates/{template_id}/builds/{build_id}", auth.guard(templates::getBuild))
+                .post("/v1/templates/{template_id}/builds/{build_id}:cancel", auth.guard(templates::cancel))
+                .get("/v1/templates/{template_id}/builds/{build_id}/log", auth.guard(templates::log))
+                .post("/v1/sandboxes/{sandbox_id}:save_template", auth.guard(templates::saveSandbox))
+                .get("/v1/images", auth.guard(images::list))
+                .post("/v1/images:pull", auth.guard(images::pull))
+                .post("/v1/images:import", auth.guard(images::importArchive))
+                .post("/v1/images:prune", auth.guard(images::prune))
+                .delete("/v1/images/{digest}", auth.guard(images::delete))
+                .get("/v1/registries", auth.guard(images::registries))
+                .put("/v1/registries/{host}", auth.guard(images::putRegistry))
+                .delete("/v1/registries/{host}", auth.guard(images::deleteRegistry))
                 .get("/metrics", auth.guard((exchange, caller) -> {
                     caller.require(Scope.READ);
                     exchange.bytes(

@@ -16,7 +16,6 @@ import atoll.core.sandbox.Run;
 import atoll.core.sandbox.Sandbox;
 import atoll.core.sandbox.SeenContext;
 import atoll.core.snapshot.Snapshot;
-import atoll.core.template.Template;
 import com.fasterxml.jackson.annotation.JsonInclude;
 import com.fasterxml.jackson.annotation.JsonProperty;
 import com.fasterxml.jackson.annotation.JsonRawValue;
@@ -412,35 +411,6 @@ final class Wire {
                     now.map(NodeContext::restarts).orElse(0),
                     now.map(NodeContext::detail).filter(detail -> !detail.isEmpty()),
                     context.createdAt());
-        }
-    }
-
-    record TemplateView(
-            String id,
-            String name,
-            String description,
-            String image,
-            List<String> languages,
-            String defaultLanguage,
-            Limits limits,
-            double timeoutSeconds,
-            int poolDepth,
-            Map<String, Map<String, String>> packages) {
-
-        static TemplateView of(Template template) {
-            return new TemplateView(
-                    template.id(),
-                    template.name(),
-                    template.description(),
-                    template.image(),
-                    template.languages().stream()
-                            .map(language -> language.text())
-                            .toList(),
-                    template.defaultLanguage().text(),
-                    Limits.of(template.limits()),
-                    template.timeout().toMillis() / 1000.0,
-                    template.poolDepth(),
-                    template.packages());
         }
     }
 

@@ -52,7 +52,9 @@ import atoll.core.sandbox.Sandboxes;
 import atoll.core.sandbox.Term;
 import atoll.core.sandbox.UpdateSandbox;
 import atoll.core.snapshot.Snapshots;
+import atoll.core.template.Images;
 import atoll.core.template.Limits;
+import atoll.core.template.Registries;
 import atoll.core.template.Template;
 import atoll.core.template.Templates;
 import atoll.core.usage.Usage;
@@ -84,7 +86,7 @@ import org.jspecify.annotations.Nullable;
  * Core without a node: the code of an execution names a program that a test has written down. A program prints at its reader's pace, as the real
  * node's does. Sandboxes, records and keys are as core promises them.
  */
-final class FakeAtoll implements Atoll, Keys, CodeExecution, Executions, Sandboxes, Templates {
+final class FakeAtoll implements Atoll, Keys, CodeExecution, Executions, Sandboxes {
     static final String KEY = "atoll-test-key";
     static final Caller CALLER = new Caller(ProjectId.DEFAULT, KeyId.random(), Set.of(Scope.values()));
     private static final Instant NOW = Instant.parse("2026-01-02T03:04:05Z");
@@ -232,7 +234,7 @@ final class FakeAtoll implements Atoll, Keys, CodeExecution, Executions, Sandbox
             }
         }
         request.language().ifPresent(Language::parse);
-        request.template().ifPresent(id -> get(caller, id));
+        request.template().ifPresent(id -> templates().get(caller, id));
         Sandbox sandbox = request.sandboxId()
                 .map(id -> live(caller, id))
                 .orElseGet(() -> made(new CreateSandbox(
@@ -488,6 +490,7 @@ final class FakeAtoll implements Atoll, Keys, CodeExecution, Executions, Sandbox
                 SandboxId.random(),
                 ProjectId.DEFAULT,
                 "python",
+                1,
                 SandboxState.RUNNING,
                 request.limits().applyTo(Limits.DEFAULT),
                 request.labels(),
@@ -581,20 +584,6 @@ final class FakeAtoll implements Atoll, Keys, CodeExecution, Executions, Sandbox
     }
 
     @Override
-    public List<Template> list(Caller caller) {
-        return List.of(template);
-    }
-
-    @Override
-    public Template get(Caller caller, String id) {
-        if (!id.equals(template.id())) {
-            throw new AtollException(
-                    ErrorCode.TEMPLATE_NOT_FOUND, "There is no template \"" + id + "\".", "", "Use python.");
-        }
-        return template;
-    }
-
-    @Override
     public CodeExecution codeExecution() {
         return this;
     }
@@ -663,7 +652,17 @@ final class FakeAtoll implements Atoll, Keys, CodeExecution, Executions, Sandbox
 
     @Override
     public Templates templates() {
-        return this;
+        return new OneTemplate(template);
+    }
+
+    @Override
+    public Images images() {
+        throw new UnsupportedOperationException("no images here");
+    }
+
+    @Override
+    public Registries registries() {
+        throw new UnsupportedOperationException("no registries here");
     }
 
     @Override

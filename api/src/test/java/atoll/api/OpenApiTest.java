@@ -108,8 +108,17 @@ class OpenApiTest {
 
     /** Those that are about the life of a sandbox and what is inside it are tested over the real core, each with its feature. */
     private static boolean isInside(Route route) {
-        return Stream.of("/v1/sandboxes/{sandbox_id}/", "/v1/sandboxes/{sandbox_id}:", "/v1/snapshots")
-                .anyMatch(route.pattern()::startsWith);
+        boolean changesTemplates =
+                route.pattern().startsWith("/v1/templates") && !route.method().equals("GET");
+        return changesTemplates
+                || Stream.of(
+                                "/v1/sandboxes/{sandbox_id}/",
+                                "/v1/sandboxes/{sandbox_id}:",
+                                "/v1/snapshots",
+                                "/v1/templates/{template_id}/",
+                                "/v1/images",
+                                "/v1/registries")
+                        .anyMatch(route.pattern()::startsWith);
     }
 
     @Test

@@ -9,6 +9,8 @@ import atoll.core.sandbox.Contexts;
 import atoll.core.sandbox.Forks;
 import atoll.core.sandbox.Sandboxes;
 import atoll.core.snapshot.Snapshots;
+import atoll.core.template.Images;
+import atoll.core.template.Registries;
 import atoll.core.template.Templates;
 import atoll.core.usage.Usage;
 
@@ -35,6 +37,10 @@ public interface Atoll {
     Snapshots snapshots();
 
     Templates templates();
+
+    Images images();
+
+    Registries registries();
 
     SandboxTokens tokens();
 

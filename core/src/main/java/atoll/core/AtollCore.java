@@ -18,6 +18,7 @@ import atoll.core.sandbox.Contexts;
 import atoll.core.sandbox.Expiry;
 import atoll.core.sandbox.Forks;
 import atoll.core.sandbox.LiveSandbox;
+import atoll.core.sandbox.Sandbox;
 import atoll.core.sandbox.SandboxService;
 import atoll.core.sandbox.SandboxState;
 import atoll.core.sandbox.Sandboxes;
@@ -26,7 +27,11 @@ import atoll.core.snapshot.Forking;
 import atoll.core.snapshot.SnapshotService;
 import atoll.core.snapshot.Snapshots;
 import atoll.core.store.Store;
+import atoll.core.template.Images;
+import atoll.core.template.Registries;
+import atoll.core.template.RegistryService;
 import atoll.core.template.TemplateCatalog;
+import atoll.core.template.TemplateService;
 import atoll.core.template.Templates;
 import atoll.core.usage.Usage;
 import atoll.core.usage.UsageService;
@@ -54,6 +59,8 @@ public final class AtollCore implements Atoll, AutoCloseable {
     private final Settings settings;
     private final KeyService keys;
     private final TemplateCatalog templates;
+    private final RegistryService registries;
+    private final TemplateService templateService;
     private final Pools pools;
     private final SandboxService sandboxes;
     private final ContextService contexts;
@@ -71,7 +78,13 @@ public final class AtollCore implements Atoll, AutoCloseable {
     private final ExecutorService threads;
 
     private AtollCore(
-            Settings settings, Store store, Node node, InstantSource clock, Metrics metrics, byte[] tokenKey) {
+            Settings settings,
+            Store store,
+            Node node,
+            InstantSource clock,
+            Metrics metrics,
+            byte[] tokenKey,
+            Installation installation) {
         this.settings = settings;
         threads = Executors.newThreadPerTaskExecutor(
                 Thread.ofVirtual().name("core-", 0).factory());
@@ -80,6 +93,19 @@ public final class AtollCore implements Atoll, AutoCloseable {
         keys = new KeyService(store, clock);
         templates = new TemplateCatalog(settings);
         pools = new Pools(templates, patient, settings, metrics, background);
+        templates.onChange(pools::follow);
+        registries = new RegistryService(store, installation.sealing(), clock);
+        templateService = new TemplateService(
+                store,
+                patient,
+                templates,
+                registries,
+                installation.files(),
+                settings,
+                clock,
+                background,
+                this::runningSandbox,
+                this::liveSandboxes);
         sandboxes = new SandboxService(
                 store,
                 patient,
@@ -91,9 +117,20 @@ public final class AtollCore implements Atoll, AutoCloseable {
                 settings,
                 this::maxSandboxes,
                 this::startMain,
-                this::snapshotSource);
+                this::snapshotSource,
+                templateService.builds()::ready,
+                templateService.usage()::used);
         patient.onPaused(sandboxes::resumeForUse);
-        executions = new ExecutionService(sandboxes, templates, store, patient, settings, clock, metrics, background);
+        executions = new ExecutionService(
+                sandboxes,
+                templates,
+                store,
+                patient,
+                settings,
+                clock,
+                metrics,
+                background,
+                templateService.usage()::executed);
         contexts = new ContextService(sandboxes, templates, store, patient, clock, executions::isBusy);
         processes = new ProcessService(sandboxes, store, patient, clock, metrics, background);
         usage = new UsageService(sandboxes, store, patient, settings.usagePeriod());
@@ -106,23 +143,32 @@ public final class AtollCore implements Atoll, AutoCloseable {
         forks = new Forking(sandboxes, snapshots, store, patient, settings, clock);
         recovery = new Recovery(
                 store, patient, templates, pools, sandboxes, executions, processes, () -> snapshots.reconcile(forks));
-        retention = new Retention(store, patient, settings, clock);
+        retention = new Retention(store, patient, settings, clock, templateService::sweep);
     }
 
     /**
      * Reads the store and begins to connect to the node; {@link #awaitReady} tells when that is done.
      *
      * @param tokenKey what the tokens of sandboxes are derived from; the same for as long as they are to be valid
+     * @param installation what it has beside store and node
      */
     public static AtollCore start(
-            Settings settings, Store store, Node node, InstantSource clock, Metrics metrics, byte[] tokenKey) {
+            Settings settings,
+            Store store,
+            Node node,
+            InstantSource clock,
+            Metrics metrics,
+            byte[] tokenKey,
+            Installation installation) {
         // As fine as stores keep it, so that an answer says the same before and after its record was read back.
         InstantSource stored = () -> clock.instant().truncatedTo(ChronoUnit.MICROS);
-        AtollCore core = new AtollCore(settings, store, node, stored, metrics, tokenKey);
+        AtollCore core = new AtollCore(settings, store, node, stored, metrics, tokenKey, installation);
+        core.templateService.load();
         core.sandboxes.load();
         core.recovery.start();
         core.inBackground(core.retention::run);
         core.inBackground(core.usage::run);
+        core.inBackground(core.templateService::run);
         core.inBackground(core::expireOnceReady);
         core.inBackground(core.snapshots::run);
         return core;
@@ -190,7 +236,17 @@ public final class AtollCore implements Atoll, AutoCloseable {
 
     @Override
     public Templates templates() {
-        return templates;
+        return templateService;
+    }
+
+    @Override
+    public Images images() {
+        return templateService;
+    }
+
+    @Override
+    public Registries registries() {
+        return registries;
     }
 
     @Override
@@ -269,6 +325,7 @@ public final class AtollCore implements Atoll, AutoCloseable {
     public void close() {
         pools.close();
         recovery.close();
+        templateService.close();
         List<Runnable> left = threads.shutdownNow();
         assert left.isEmpty();
         try {
@@ -292,6 +349,15 @@ public final class AtollCore implements Atoll, AutoCloseable {
             System.getLogger(AtollCore.class.getName())
                     .log(System.Logger.Level.DEBUG, "left to the next start: " + e.getMessage());
         }
+    }
+
+    private TemplateService.Running runningSandbox(Caller caller, SandboxId id) {
+        LiveSandbox live = sandboxes.requireRunning(caller, id);
+        return new TemplateService.Running(live.sandbox(), live.box());
+    }
+
+    private List<Sandbox> liveSandboxes() {
+        return sandboxes.live().stream().map(LiveSandbox::sandbox).toList();
     }
 
     private void startMain(LiveSandbox sandbox, ProcessId id, StartProcess main) {

@@ -17,8 +17,11 @@ final class Retention {
     private final Node node;
     private final Settings settings;
     private final InstantSource clock;
+    private final Runnable templates;
 
-    Retention(Store store, Node node, Settings settings, InstantSource clock) {
+    /** @param templates sweeps those */
+    Retention(Store store, Node node, Settings settings, InstantSource clock, Runnable templates) {
+        this.templates = templates;
         this.store = store;
         this.node = node;
         this.settings = settings;
@@ -61,5 +64,6 @@ final class Retention {
         do {
             gone = store.removeEnded(oldest, AT_ONCE);
         } while (gone >= AT_ONCE);
+        templates.run();
     }
 }

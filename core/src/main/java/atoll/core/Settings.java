@@ -7,10 +7,12 @@ import atoll.core.sandbox.Term;
 import atoll.core.template.LimitBounds;
 import atoll.core.template.Limits;
 import java.time.Duration;
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.OptionalInt;
 import java.util.TreeMap;
 
 /**
@@ -34,6 +36,7 @@ import java.util.TreeMap;
  * @param poolGrowth how far pools grow with their use
  * @param lives how long sandboxes and snapshots live
  * @param trustedKeys hexadecimal public keys of installations whose snapshots may be imported beside those of this one
+ * @param builds how images of templates are made
  */
 public record Settings(
         int poolDepth,
@@ -53,7 +56,8 @@ public record Settings(
         Map<String, Integer> poolDepths,
         PoolGrowth poolGrowth,
         Lives lives,
-        List<String> trustedKeys) {
+        List<String> trustedKeys,
+        Builds builds) {
 
     private static final long MIB = 1024 * 1024;
 
@@ -80,7 +84,130 @@ public record Settings(
                     Optional.of(Duration.ofHours(1)),
                     Duration.ofDays(30),
                     Optional.empty()),
-            List.of());
+            List.of(),
+            Builds.DEFAULT);
+
+    /**
+     * How images of templates are made and kept.
+     *
+     * @param imagesFromRecipes whether templates that come with Atoll are made of its own recipes, and not of a registry's images
+     * @param network whether the steps of a build reach the internet
+     * @param allow addresses, ranges or names that they reach though they are not public
+     * @param env for the steps of a build alone
+     * @param limits of the sandboxes that steps run in
+     * @param timeout of a build
+     * @param parallel builds at the same time
+     * @param patience how long whoever asks for a sandbox waits for its template to be built
+     * @param maxContextBytes of an uploaded context
+     * @param imageQuotaBytes that all images may take; 0: no bound
+     * @param keepImages how long an image is kept that nothing needs
+     * @param keepLogs how long builds and deleted templates stay on record
+     * @param keepBuilds per template; the oldest go first
+     * @param plainHttp registries, as {@code host[:port]}, that are spoken to without TLS
+     */
+    public record Builds(
+            boolean imagesFromRecipes,
+            boolean network,
+            List<String> allow,
+            Map<String, String> env,
+            Limits limits,
+            Duration timeout,
+            int parallel,
+            Duration patience,
+            long maxContextBytes,
+            long imageQuotaBytes,
+            Duration keepImages,
+            Duration keepLogs,
+            int keepBuilds,
+            List<String> plainHttp) {
+        static final Builds DEFAULT = new Builds(
+                true,
+                true,
+                List.of(),
+                Map.of(),
+                new Limits(2048 * MIB, 2000, 10_240 * MIB, 1024, 16_384),
+                Duration.ofMinutes(30),
+                2,
+                Duration.ofSeconds(60),
+                1024 * MIB,
+                0,
+                Duration.ofDays(7),
+                Duration.ofDays(30),
+                50,
+                List.of());
+
+        public Builds {
+            allow = List.copyOf(allow);
+            env = Map.copyOf(env);
+            plainHttp = List.copyOf(plainHttp);
+            check("build.timeout_seconds", timeout.toSeconds(), 1, 24 * 3600);
+            check("build.parallel", parallel, 1, 64);
+            check("build.max_context_mib", maxContextBytes / MIB, 1, 1 << 20);
+            check("templates.wait_seconds", patience.toSeconds(), 0, 3600);
+            check("images.quota_mib", imageQuotaBytes / MIB, 0, 1 << 30);
+            check("images.keep_days", keepImages.toDays(), 0, 3650);
+            check("build.keep_days", keepLogs.toDays(), 1, 3650);
+            check("build.keep", keepBuilds, 1, 10_000);
+        }
+
+        private static Builds parse(Map<String, String> left) {
+            Builds d = DEFAULT;
+            Map<String, String> env = new TreeMap<>();
+            for (String name : List.copyOf(left.keySet())) {
+                if (name.startsWith("build.env.")) {
+                    env.put(name.substring("build.env.".length()), left.remove(name));
+                }
+            }
+            return new Builds(
+                    choice(left, "templates.image_source", "recipe", "registry"),
+                    choice(left, "build.network", "on", "off"),
+                    words(left, "build.allow"),
+                    env,
+                    new Limits(
+                            number(left, "build.memory_mib", d.limits.memoryBytes() / MIB) * MIB,
+                            (int) number(left, "build.cpu_millis", d.limits.cpuMillis()),
+                            number(left, "build.disk_mib", d.limits.diskBytes() / MIB) * MIB,
+                            d.limits.maxProcesses(),
+                            d.limits.maxOpenFiles()),
+                    Duration.ofSeconds(number(left, "build.timeout_seconds", d.timeout.toSeconds())),
+                    (int) number(left, "build.parallel", d.parallel),
+                    Duration.ofSeconds(number(left, "templates.wait_seconds", d.patience.toSeconds())),
+                    number(left, "build.max_context_mib", d.maxContextBytes / MIB) * MIB,
+                    number(left, "images.quota_mib", d.imageQuotaBytes / MIB) * MIB,
+                    Duration.ofDays(number(left, "images.keep_days", d.keepImages.toDays())),
+                    Duration.ofDays(number(left, "build.keep_days", d.keepLogs.toDays())),
+                    (int) number(left, "build.keep", d.keepBuilds),
+                    words(left, "images.plain_http"));
+        }
+
+        /** Whether it is the first of the two, which is the default. */
+        private static boolean choice(Map<String, String> left, String name, String first, String second) {
+            String text = Optional.ofNullable(left.remove(name)).orElse(first).strip();
+            if (!text.equals(first) && !text.equals(second)) {
+                throw new IllegalArgumentException(
+                        name + ": \"" + text + "\" (expected: " + first + " or " + second + ")");
+            }
+            return text.equals(first);
+        }
+
+        private static final List<String> NAMES = List.of(
+                "templates.image_source",
+                "templates.wait_seconds",
+                "build.network",
+                "build.allow",
+                "build.env.<NAME>",
+                "build.memory_mib",
+                "build.cpu_millis",
+                "build.disk_mib",
+                "build.timeout_seconds",
+                "build.parallel",
+                "build.max_context_mib",
+                "build.keep",
+                "build.keep_days",
+                "images.quota_mib",
+                "images.keep_days",
+                "images.plain_http");
+    }
 
     /**
      * How far pools grow with their use. A pool of depth 0 stays empty.
@@ -191,9 +318,10 @@ public record Settings(
         }
     }
 
-    /** The depth of one template's pool. */
-    public int poolDepth(String template) {
-        return poolDepths.getOrDefault(template, poolDepth);
+    /** The depth of one template's pool; the operator's word for it counts more than the template's own. */
+    public int poolDepth(String template, OptionalInt own) {
+        Integer set = poolDepths.get(template);
+        return set != null ? set : own.orElse(poolDepth);
     }
 
     /** The defaults with what {@code values} sets; the names are those of {@link #names}. */
@@ -241,7 +369,8 @@ public record Settings(
                         (int) number(left, "pool.max_prepared", d.poolGrowth.maxPrepared()),
                         (int) number(left, "pool.memory_percent", d.poolGrowth.memoryPercent())),
                 lives(left, d.lives),
-                keys(left));
+                words(left, "snapshots.trusted_keys"),
+                Builds.parse(left));
         if (!left.isEmpty()) {
             throw new IllegalArgumentException(
                     "settings: unknown " + left.keySet() + " (expected: only " + String.join(", ", names()) + ")");
@@ -249,11 +378,12 @@ public record Settings(
         return settings;
     }
 
-    private static List<String> keys(Map<String, String> left) {
-        String text = Optional.ofNullable(left.remove("snapshots.trusted_keys")).orElse("");
+    /** With commas between. */
+    private static List<String> words(Map<String, String> left, String name) {
+        String text = Optional.ofNullable(left.remove(name)).orElse("");
         return Arrays.stream(text.split(",", -1))
                 .map(String::strip)
-                .filter(key -> !key.isEmpty())
+                .filter(word -> !word.isEmpty())
                 .toList();
     }
 
@@ -281,7 +411,7 @@ public record Settings(
 
     /** The names of all settings. */
     public static List<String> names() {
-        return List.of(
+        List<String> names = new ArrayList<>(List.of(
                 "pool.depth",
                 "pool.depth.<template>",
                 "pool.max_depth",
@@ -313,7 +443,9 @@ public record Settings(
                 "retention.days",
                 "retention.executions",
                 "usage.period_seconds",
-                "usage.retention_hours");
+                "usage.retention_hours"));
+        names.addAll(Builds.NAMES);
+        return List.copyOf(names);
     }
 
     private static long number(Map<String, String> left, String name, long otherwise) {

@@ -29,7 +29,9 @@ import atoll.core.snapshot.SnapshotState;
 import atoll.core.template.LimitChanges;
 import atoll.core.testing.Eventually;
 import atoll.core.testing.FakeNode;
+import atoll.core.testing.FakeSealing;
 import atoll.core.testing.Interposer;
+import atoll.core.testing.MemoryFiles;
 import atoll.core.testing.MemoryStore;
 import atoll.core.testing.MovableClock;
 import java.time.Duration;
@@ -101,7 +103,14 @@ class ConcurrentLifecycleTest {
 
     private AtollCore start() {
         life = new Interposer(store, node);
-        AtollCore started = AtollCore.start(settings, life.store(), life.node(), clock, Metrics.NONE, new byte[32]);
+        AtollCore started = AtollCore.start(
+                settings,
+                life.store(),
+                life.node(),
+                clock,
+                Metrics.NONE,
+                new byte[32],
+                new Installation(new FakeSealing(), new MemoryFiles()));
         started.ensureKey("a-key", "test");
         try {
             assertThat(started.awaitReady(Duration.ofSeconds(60))).isTrue();
@@ -256,6 +265,7 @@ class ConcurrentLifecycleTest {
                             SnapshotKind.MEMORY,
                             Optional.of(id),
                             made.template(),
+                            made.templateVersion(),
                             Optional.empty(),
                             made.limits(),
                             made.env(),
@@ -464,6 +474,7 @@ class ConcurrentLifecycleTest {
             Source source = new Source(
                     Run.How.SNAPSHOT,
                     snapshot.template(),
+                    snapshot.templateVersion(),
                     snapshot.limits(),
                     snapshot.env(),
                     SnapshotKind.MEMORY,

@@ -9,6 +9,7 @@ import java.time.Duration;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.OptionalInt;
 import org.junit.jupiter.api.Test;
 
 class SettingsTest {
@@ -68,6 +69,22 @@ class SettingsTest {
                 Map.entry("sandboxes.idle_seconds", "0"),
                 Map.entry("sandboxes.paused_days", "16"),
                 Map.entry("snapshots.days", "17"),
+                Map.entry("templates.image_source", "registry"),
+                Map.entry("templates.wait_seconds", "21"),
+                Map.entry("build.network", "off"),
+                Map.entry("build.allow", "10.0.0.0/8, mirror.internal:443"),
+                Map.entry("build.env.PIP_INDEX_URL", "http://mirror"),
+                Map.entry("build.memory_mib", "1024"),
+                Map.entry("build.cpu_millis", "1500"),
+                Map.entry("build.disk_mib", "2048"),
+                Map.entry("build.timeout_seconds", "22"),
+                Map.entry("build.parallel", "3"),
+                Map.entry("build.max_context_mib", "4"),
+                Map.entry("build.keep", "5"),
+                Map.entry("build.keep_days", "6"),
+                Map.entry("images.quota_mib", "7"),
+                Map.entry("images.keep_days", "8"),
+                Map.entry("images.plain_http", "registry.internal"),
                 Map.entry("snapshots.trusted_keys", "ab".repeat(32) + ", " + "cd".repeat(32))));
         assertThat(settings)
                 .isEqualTo(new Settings(
@@ -93,9 +110,25 @@ class SettingsTest {
                                 Optional.empty(),
                                 Duration.ofDays(16),
                                 Optional.of(Duration.ofDays(17))),
-                        List.of("ab".repeat(32), "cd".repeat(32))));
-        assertThat(settings.poolDepth("python")).isEqualTo(7);
-        assertThat(settings.poolDepth("other")).isEqualTo(1);
+                        List.of("ab".repeat(32), "cd".repeat(32)),
+                        new Settings.Builds(
+                                false,
+                                false,
+                                List.of("10.0.0.0/8", "mirror.internal:443"),
+                                Map.of("PIP_INDEX_URL", "http://mirror"),
+                                new Limits(1024L << 20, 1500, 2048L << 20, 1024, 16_384),
+                                Duration.ofSeconds(22),
+                                3,
+                                Duration.ofSeconds(21),
+                                4L << 20,
+                                7L << 20,
+                                Duration.ofDays(8),
+                                Duration.ofDays(6),
+                                5,
+                                List.of("registry.internal"))));
+        assertThat(settings.poolDepth("python", OptionalInt.of(3))).isEqualTo(7);
+        assertThat(settings.poolDepth("other", OptionalInt.empty())).isEqualTo(1);
+        assertThat(settings.poolDepth("other", OptionalInt.of(3))).isEqualTo(3);
     }
 
     @Test

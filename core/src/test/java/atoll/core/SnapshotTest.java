@@ -504,6 +504,7 @@ class SnapshotTest {
                 model.kind(),
                 model.sandbox(),
                 model.template(),
+                model.templateVersion(),
                 Optional.empty(),
                 model.limits(),
                 model.env(),

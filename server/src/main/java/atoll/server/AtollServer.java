@@ -5,13 +5,16 @@ import atoll.api.PrometheusMetrics;
 import atoll.compat.e2b.E2bApi;
 import atoll.compat.e2b.E2bSettings;
 import atoll.core.AtollCore;
+import atoll.core.Installation;
 import atoll.core.ServerStatus;
 import atoll.core.Settings;
+import atoll.core.template.Sealing;
 import atoll.http.AccessLog;
 import atoll.http.HttpServer;
 import atoll.http.HttpServerConfig;
 import atoll.http.RouteTable;
 import atoll.node.GrpcNode;
+import atoll.store.FolderFiles;
 import atoll.store.InstallationSecrets;
 import atoll.store.SqlStore;
 import java.io.IOException;
@@ -96,7 +99,14 @@ final class AtollServer implements AutoCloseable {
         closings.push(node::close);
         var metrics = new PrometheusMetrics();
         AtollCore core = AtollCore.start(
-                settings, store, node, InstantSource.system(), metrics, secrets.derive("sandbox-tokens"));
+                settings,
+                store,
+                node,
+                InstantSource.system(),
+                metrics,
+                secrets.derive("sandbox-tokens"),
+                new Installation(
+                        sealing(secrets), FolderFiles.open(options.data().resolve("templates"))));
         closings.push(core::close);
         core.ensureKey(secrets.apiKey(), "operator");
 
@@ -113,6 +123,20 @@ final class AtollServer implements AutoCloseable {
         port = httpServer.port();
         LOG.info("Atoll {} listens on http://{}:{}", Version.TEXT, options.host(), port);
         watchEngine(core);
+    }
+
+    private static Sealing sealing(InstallationSecrets secrets) {
+        return new Sealing() {
+            @Override
+            public String seal(String secret) {
+                return secrets.seal("registries", secret);
+            }
+
+            @Override
+            public String unseal(String sealed) {
+                return secrets.unseal("registries", sealed);
+            }
+        };
     }
 
     int port() {

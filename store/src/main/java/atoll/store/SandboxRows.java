@@ -30,16 +30,17 @@ final class SandboxRows {
     static void insert(Sql sql, Sandbox s, Run run) throws SQLException {
         Optional<Sandbox.End> end = s.end();
         sql.update(
-                "insert into sandboxes (sandbox_id, project_id, template, state, memory_bytes, cpu_millis,"
-                        + " disk_bytes, max_processes, max_open_files, labels, box_id, run_id, main_process_id,"
+                "insert into sandboxes (sandbox_id, project_id, template, template_version, state, memory_bytes,"
+                        + " cpu_millis, disk_bytes, max_processes, max_open_files, labels, box_id, run_id, main_process_id,"
                         + " main_ends_sandbox, name, env, lifetime_ms, idle_timeout_ms, on_timeout, auto_resume,"
                         + " expires_at, paused_at, last_active_at, paused_in, is_copy, origin_sandbox_id,"
                         + " origin_snapshot_id, created_at, ended_at, end_reason, end_detail, exit_code)"
                         + " values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,"
-                        + " ?, ?, ?, ?, ?)",
+                        + " ?, ?, ?, ?, ?, ?)",
                 s.id(),
                 s.project(),
                 s.template(),
+                s.templateVersion(),
                 s.state().name(),
                 s.limits().memoryBytes(),
                 s.limits().cpuMillis(),
@@ -198,6 +199,7 @@ final class SandboxRows {
                 SandboxId.parse(row.text("sandbox_id")),
                 new ProjectId(row.text("project_id")),
                 row.text("template"),
+                (int) row.number("template_version"),
                 SandboxState.valueOf(row.text("state")),
                 limits(row),
                 Json.toMap(row.text("labels")),

@@ -19,16 +19,18 @@ final class SnapshotRows {
 
     static int insert(Sql sql, Snapshot s) throws SQLException {
         int inserted = sql.update(
-                "insert into snapshots (snapshot_id, project_id, name, kind, sandbox_id, template, parent_snapshot_id,"
+                "insert into snapshots (snapshot_id, project_id, name, kind, sandbox_id, template, template_version,"
+                        + " parent_snapshot_id,"
                         + " memory_bytes, cpu_millis, disk_bytes, max_processes, max_open_files, env, contexts,"
                         + " labels, state, size_bytes, stopped_us, created_at, expires_at, detail)"
-                        + " values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                        + " values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 s.id(),
                 s.project(),
                 s.name(),
                 s.kind().name(),
                 s.sandbox(),
                 s.template(),
+                s.templateVersion(),
                 s.parent(),
                 s.limits().memoryBytes(),
                 s.limits().cpuMillis(),
@@ -111,6 +113,7 @@ final class SnapshotRows {
                 SnapshotKind.valueOf(row.text("kind")),
                 row.optionalText("sandbox_id").map(SandboxId::parse),
                 row.text("template"),
+                (int) row.number("template_version"),
                 row.optionalText("parent_snapshot_id").map(SnapshotId::parse),
                 SandboxRows.limits(row),
                 Json.toMap(row.text("env")),

@@ -1,6 +1,7 @@
 package atoll.store;
 
 import atoll.core.AtollException;
+import atoll.core.BuildId;
 import atoll.core.ContextId;
 import atoll.core.ErrorCode;
 import atoll.core.ExecutionId;
@@ -27,6 +28,11 @@ import atoll.core.store.Event;
 import atoll.core.store.IdempotencyClaim;
 import atoll.core.store.Store;
 import atoll.core.store.StoredKey;
+import atoll.core.template.Build;
+import atoll.core.template.StoredRegistry;
+import atoll.core.template.StoredTemplate;
+import atoll.core.template.TemplateUsage;
+import atoll.core.template.TemplateVersion;
 import atoll.core.usage.UsageQuery;
 import atoll.core.usage.UsageSample;
 import java.nio.file.Path;
@@ -38,6 +44,7 @@ import java.time.temporal.ChronoUnit;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
+import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.ArrayBlockingQueue;
 import java.util.concurrent.BlockingQueue;
@@ -412,6 +419,158 @@ public final class SqlStore implements Store {
     @Override
     public void removeSnapshot(SnapshotId id) {
         writer.write(sql -> SnapshotRows.remove(sql, id));
+    }
+
+    @Override
+    public List<StoredTemplate> templates() {
+        return readAll(TemplateRows::templates);
+    }
+
+    @Override
+    public List<TemplateVersion> templateVersions() {
+        return readAll(sql -> sql.query(
+                TemplateRows::version, "select * from template_versions order by project_id, template_id, version"));
+    }
+
+    @Override
+    public Optional<TemplateVersion> templateVersion(ProjectId project, String template, int version) {
+        return readAll(sql -> sql.first(
+                TemplateRows::version,
+                "select * from template_versions where project_id = ? and template_id = ? and version = ?",
+                project,
+                template,
+                version));
+    }
+
+    @Override
+    public Map<Integer, Instant> templateVersionTimes(ProjectId project, String template) {
+        return readAll(sql -> TemplateRows.versionTimes(sql, project, template));
+    }
+
+    @Override
+    public void saveTemplate(StoredTemplate template, Optional<TemplateVersion> version) {
+        writer.write(sql -> TemplateRows.save(sql, template, version));
+    }
+
+    @Override
+    public void removeTemplate(ProjectId project, String template, boolean keepRecord) {
+        writer.write(sql -> TemplateRows.remove(sql, project, template, keepRecord));
+    }
+
+    @Override
+    public Map<String, String> templateImages() {
+        return readAll(TemplateRows::images);
+    }
+
+    @Override
+    public void saveTemplateImage(String imageKey, String digest, Instant at) {
+        writer.write(sql -> sql.update(
+                "insert into template_images (image_key, digest, made_at) values (?, ?, ?)"
+                        + " on conflict (image_key) do update set digest = excluded.digest, made_at = excluded.made_at",
+                imageKey,
+                digest,
+                at));
+    }
+
+    @Override
+    public Optional<String> defaultTemplate(ProjectId project) {
+        return readAll(sql -> sql.first(
+                row -> row.text("template_id"), "select * from template_defaults where project_id = ?", project));
+    }
+
+    @Override
+    public void saveDefaultTemplate(ProjectId project, String template) {
+        writer.write(sql -> sql.update(
+                "insert into template_defaults (project_id, template_id) values (?, ?)"
+                        + " on conflict (project_id) do update set template_id = excluded.template_id",
+                project,
+                template));
+    }
+
+    @Override
+    public Map<String, TemplateUsage> templateUsage(ProjectId project) {
+        return readAll(sql -> TemplateRows.usage(sql, project));
+    }
+
+    @Override
+    public void addTemplateUsageLater(ProjectId project, String template, long executions, Instant lastUsedAt) {
+        later(sql -> sql.update(
+                "insert into template_usage (project_id, template_id, executions, last_used_at) values (?, ?, ?, ?)"
+                        + " on conflict (project_id, template_id) do update set"
+                        + " executions = template_usage.executions + excluded.executions,"
+                        + " last_used_at = excluded.last_used_at",
+                project,
+                template,
+                executions,
+                lastUsedAt));
+    }
+
+    @Override
+    public void saveBuild(Build build) {
+        writer.write(sql -> TemplateRows.save(sql, build));
+    }
+
+    @Override
+    public Optional<Build> build(BuildId id) {
+        return readAll(sql -> sql.first(TemplateRows::build, "select * from builds where build_id = ?", id));
+    }
+
+    @Override
+    public List<Build> builds(ProjectId project, String template, int most) {
+        return readAll(sql -> sql.query(
+                TemplateRows::build,
+                "select * from builds where project_id = ? and template_id = ?"
+                        + " order by created_at desc, build_id desc limit ?",
+                project,
+                template,
+                most));
+    }
+
+    @Override
+    public List<Build> lastBuilds(ProjectId project) {
+        return readAll(sql -> sql.query(
+                TemplateRows::build,
+                "select * from builds b where project_id = ? and not exists (select 1 from builds n"
+                        + " where n.project_id = b.project_id and n.template_id = b.template_id"
+                        + " and (n.created_at > b.created_at"
+                        + " or (n.created_at = b.created_at and n.build_id > b.build_id)))",
+                project));
+    }
+
+    @Override
+    public List<Build> unfinishedBuilds() {
+        return readAll(sql -> sql.query(
+                TemplateRows::build, "select * from builds where state in ('QUEUED', 'BUILDING') order by created_at"));
+    }
+
+    @Override
+    public List<BuildId> removeBuilds(Instant oldest, int keep) {
+        return writer.write(sql -> TemplateRows.removeBuilds(sql, oldest, keep));
+    }
+
+    @Override
+    public List<StoredRegistry> registries(ProjectId project) {
+        return readAll(sql -> sql.query(
+                TemplateRows::registry, "select * from registries where project_id = ? order by host", project));
+    }
+
+    @Override
+    public void saveRegistry(StoredRegistry registry) {
+        writer.write(sql -> sql.update(
+                "insert into registries (project_id, host, username, sealed_password, updated_at)"
+                        + " values (?, ?, ?, ?, ?) on conflict (project_id, host) do update set"
+                        + " username = excluded.username, sealed_password = excluded.sealed_password,"
+                        + " updated_at = excluded.updated_at",
+                registry.project(),
+                registry.host(),
+                registry.username(),
+                registry.sealedPassword(),
+                registry.updatedAt()));
+    }
+
+    @Override
+    public void removeRegistry(ProjectId project, String host) {
+        writer.write(sql -> sql.update("delete from registries where project_id = ? and host = ?", project, host));
     }
 
     @Override

@@ -10,6 +10,7 @@ import atoll.core.Language;
 import atoll.core.Metrics;
 import atoll.core.Page;
 import atoll.core.PageRequest;
+import atoll.core.ProjectId;
 import atoll.core.SandboxId;
 import atoll.core.Scope;
 import atoll.core.Settings;
@@ -41,6 +42,7 @@ import java.util.TreeMap;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.Executor;
 import java.util.concurrent.atomic.AtomicLong;
+import java.util.function.BiConsumer;
 import java.util.stream.Collectors;
 import org.jspecify.annotations.Nullable;
 
@@ -59,6 +61,7 @@ public final class ExecutionService implements CodeExecution, Executions {
     private final InstantSource clock;
     private final Metrics metrics;
     private final Executor background;
+    private final BiConsumer<ProjectId, String> usage;
     private final Forgetter<ExecutionId> forgetter;
 
     /** Those that this server follows. */
@@ -81,7 +84,9 @@ public final class ExecutionService implements CodeExecution, Executions {
             Settings settings,
             InstantSource clock,
             Metrics metrics,
-            Executor background) {
+            Executor background,
+            BiConsumer<ProjectId, String> usage) {
+        this.usage = usage;
         this.sandboxes = sandboxes;
         this.templates = templates;
         this.store = store;
@@ -152,7 +157,8 @@ public final class ExecutionService implements CodeExecution, Executions {
                     ? sandboxes.context(sandbox, request.contextId().get(), language)
                     : sandboxes.context(sandbox, language);
         } else {
-            Template template = templates.choose(request.template(), language);
+            Template template =
+                    sandboxes.ready(caller, templates.choose(caller.project(), request.template(), language));
             Language chosen = templates.choose(template, language);
             sandbox = sandboxes.take(caller, template, request.limits(), Map.of(), request.labels());
             context = sandboxes.context(sandbox, Optional.of(chosen));
@@ -175,11 +181,15 @@ public final class ExecutionService implements CodeExecution, Executions {
                 Optional.empty());
         long number = sandbox.nextNumber(context.id(), () -> before(context));
         store.saveExecutionLater(record, () -> {});
+        usage.accept(record.project(), sandbox.sandbox().template());
         if (request.idempotencyKey().isPresent()) {
             store.flush();
         }
         Duration timeout = request.timeout()
-                .orElseGet(() -> templates.byId(sandbox.sandbox().template()).timeout());
+                .orElseGet(() -> templates
+                        .ofRecord(
+                                sandbox.sandbox().template(), sandbox.sandbox().templateVersion())
+                        .timeout());
         ExecutionSpec spec = new ExecutionSpec(
                 id, context.id(), request.code(), timeout, request.env(), request.listFiles(), confirm);
         RunningExecution execution = follow(record, sandbox.box(), sandbox, context, spec);
@@ -435,7 +445,10 @@ public final class ExecutionService implements CodeExecution, Executions {
                     .filter(context -> context.id().equals(execution.contextId()))
                     .map(Context::language)
                     .findFirst()
-                    .orElse(templates.byId(sandbox.template()).defaultLanguage());
+                    .orElseGet(() -> templates
+                            .ofRecord(sandbox.template(), sandbox.templateVersion())
+                            .defaultLanguage()
+                            .orElse(Language.BASH));
             return new ExecutionRecord(
                     execution.id(),
                     sandbox.project(),

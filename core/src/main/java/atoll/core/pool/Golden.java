@@ -64,6 +64,10 @@ final class Golden {
     @GuardedBy("lock")
     private final Backoff remake = new Backoff(Duration.ofSeconds(1), Duration.ofMinutes(5));
 
+    /** Nobody is to get copies of it any more. */
+    @GuardedBy("lock")
+    private boolean givenUp;
+
     @GuardedBy("lock")
     private String lastProblem = "";
 
@@ -106,7 +110,7 @@ final class Golden {
     Optional<SnapshotId> begin(long now) {
         lock.lock();
         try {
-            if (present.isPresent() || making.isPresent() || remake.left(now) > 0) {
+            if (givenUp || present.isPresent() || making.isPresent() || remake.left(now) > 0) {
                 return Optional.empty();
             }
             making = Optional.of(SnapshotId.random());
@@ -129,7 +133,7 @@ final class Golden {
     Optional<Long> nanosToMake(long now) {
         lock.lock();
         try {
-            return present.isEmpty() && making.isEmpty()
+            return !givenUp && present.isEmpty() && making.isEmpty()
                     ? Optional.of(Math.max(0, remake.left(now)))
                     : Optional.empty();
         } finally {
@@ -170,10 +174,13 @@ final class Golden {
     }
 
     private void made(Optional<NodeSnapshot> made) {
+        Optional<SnapshotId> useless = Optional.empty();
         lock.lock();
         try {
             making = Optional.empty();
-            if (made.isPresent()) {
+            if (givenUp) {
+                useless = made.map(NodeSnapshot::id);
+            } else if (made.isPresent()) {
                 present = made;
                 madeAt = nanos.getAsLong();
                 remake.succeeded();
@@ -184,6 +191,21 @@ final class Golden {
         } finally {
             lock.unlock();
         }
+        useless.ifPresent(this::remove);
+    }
+
+    /** It is removed, and none is made again. */
+    void giveUp() {
+        Optional<SnapshotId> useless;
+        lock.lock();
+        try {
+            givenUp = true;
+            useless = present.map(NodeSnapshot::id);
+            present = Optional.empty();
+        } finally {
+            lock.unlock();
+        }
+        useless.ifPresent(this::remove);
     }
 
     void restored() {

@@ -35,6 +35,12 @@ final class MemoryShare {
         return part;
     }
 
+    /** Its pool is no more. */
+    void leave(Part part) {
+        boolean was = parts.remove(part);
+        assert was;
+    }
+
     /** What one pool holds. */
     final class Part {
         private final long least;

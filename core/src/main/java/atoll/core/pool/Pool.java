@@ -92,6 +92,8 @@ final class Pool implements AutoCloseable {
     private final int maxDepth;
     private final int maxPrepared;
     private final Golden golden;
+    private final Starter starter;
+    private final MemoryShare shares;
 
     private final ReentrantLock lock = new ReentrantLock();
     private final Condition changed = lock.newCondition();
@@ -156,6 +158,10 @@ final class Pool implements AutoCloseable {
     @GuardedBy("lock")
     private boolean closed;
 
+    /** Another version of the template has a pool of its own: this one serves who waits, and keeps nothing. */
+    @GuardedBy("lock")
+    private boolean retired;
+
     Pool(Template template, Shared shared) {
         this.template = template;
         this.recipe = new Recipe(template, shared.catalog(), shared.node());
@@ -167,9 +173,11 @@ final class Pool implements AutoCloseable {
         this.nanos = shared.nanos();
         this.quietNanos = shared.settings().refillQuiet().toNanos();
         this.latestNanos = shared.settings().refillLatest().toNanos();
+        this.starter = new Starter(node);
+        this.shares = shared.memory();
         Settings.PoolGrowth growth = shared.settings().poolGrowth();
         int depth = template.poolDepth();
-        this.maxDepth = depth == 0 ? 0 : Math.max(depth, growth.maxDepth());
+        this.maxDepth = depth == 0 ? 0 : Math.max(depth, template.poolMaxDepth().orElse(growth.maxDepth()));
         this.maxPrepared = depth == 0 ? 0 : growth.maxPrepared();
         this.memory =
                 shared.memory().part(depth * MemoryShare.STARTED + Math.min(1, maxPrepared) * MemoryShare.PREPARED);
@@ -241,7 +249,7 @@ final class Pool implements AutoCloseable {
         try {
             began = System.nanoTime();
             // Without the pool's label: a server that finds it after a crash removes it.
-            Taken taken = new Taken(node.createBox(id, recipe.unlabelled(limits)), "limits");
+            Taken taken = new Taken(create(id, recipe.unlabelled(limits)), "limits");
             succeeded = true;
             counted("started");
             return taken;
@@ -258,7 +266,7 @@ final class Pool implements AutoCloseable {
     Optional<BoxId> prepared(Limits limits) {
         lock.lock();
         try {
-            if (closed || maxPrepared == 0 || !limits.changeableTo(template.limits())) {
+            if (closed || retired || maxPrepared == 0 || !limits.changeableTo(template.limits())) {
                 return Optional.empty();
             }
             return pollPrepared();
@@ -330,6 +338,61 @@ final class Pool implements AutoCloseable {
         }
     }
 
+    /** A box in which runs what the template starts; a failed start leaves none behind. */
+    private Box create(BoxId id, BoxSpec spec) throws InterruptedException {
+        Box box = node.createBox(id, spec);
+        boolean ready = false;
+        try {
+            starter.start(id, template);
+            ready = true;
+            return box;
+        } finally {
+            if (!ready) {
+                remove(id);
+            }
+        }
+    }
+
+    Template template() {
+        return template;
+    }
+
+    /** Gives up its stock, and from now on keeps none. */
+    void retire() {
+        lock.lock();
+        try {
+            retired = true;
+            List<Box> stock = new ArrayList<>(ready);
+            stock.addAll(prepared);
+            stock.forEach(this::dispose);
+            altered();
+        } finally {
+            lock.unlock();
+        }
+        golden.giveUp();
+        shares.leave(memory);
+    }
+
+    /** Whether nobody waits for it any more. */
+    boolean isIdle() {
+        lock.lock();
+        try {
+            return waiting.isEmpty() && starting == 0;
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    /** Looks whether there is something to be done: the image of its template may have come. */
+    void wake() {
+        lock.lock();
+        try {
+            changed.signalAll();
+        } finally {
+            lock.unlock();
+        }
+    }
+
     // What the node tells.
 
     /**
@@ -365,7 +428,7 @@ final class Pool implements AutoCloseable {
         }
         lock.lock();
         try {
-            if (closed) {
+            if (closed || retired) {
                 return false;
             }
             if (box.state() == BoxState.PREPARED && prepared.size() + preparing < maxPrepared) {
@@ -441,7 +504,7 @@ final class Pool implements AutoCloseable {
     private void keepFull() {
         lock.lock();
         try {
-            while (!closed) {
+            while (!closed && !retired) {
                 long pause = next();
                 if (pause == FOREVER) {
                     changed.await();
@@ -460,6 +523,11 @@ final class Pool implements AutoCloseable {
     /** Begins what is to be done now, if anything is; returns how long it has time to look again. */
     @GuardedBy("lock")
     private long next() {
+        if (recipe.labelIfKnown().isEmpty()) {
+            // Its image is built when it is first used.
+            bounded = false;
+            return FOREVER;
+        }
         long now = nanos.getAsLong();
         int target = target(now);
         bounded = false;
@@ -477,7 +545,9 @@ final class Pool implements AutoCloseable {
     @GuardedBy("lock")
     private int target(long now) {
         int least = template.poolDepth();
-        return least == 0 ? 0 : Math.clamp(demand.peak(now), least, maxDepth);
+        return least == 0 || retired || recipe.labelIfKnown().isEmpty()
+                ? 0
+                : Math.clamp(demand.peak(now), least, maxDepth);
     }
 
     /** One is kept at least: whoever misses first is helped, and shows how many are of use. */
@@ -590,7 +660,9 @@ final class Pool implements AutoCloseable {
         lock.lock();
         try {
             preparing--;
-            if (made.isPresent()) {
+            if (made.isPresent() && retired) {
+                remove(id);
+            } else if (made.isPresent()) {
                 prepareRetry.succeeded();
                 prepared.add(made.get());
             } else {
@@ -625,7 +697,7 @@ final class Pool implements AutoCloseable {
                 BoxSpec spec = recipe.own();
                 Optional<Box> fromGolden = restore(id, Recipe.labelOf(spec));
                 restored = fromGolden.isPresent();
-                box = restored ? fromGolden.get() : node.createBox(id, spec);
+                box = restored ? fromGolden.get() : create(id, spec);
                 metrics.boxStarted(template.id(), true, Duration.ofNanos(System.nanoTime() - began));
                 if (model.isPresent() && !restored) {
                     makeGolden(model.get(), box);
@@ -758,6 +830,8 @@ final class Pool implements AutoCloseable {
         if (first != null) {
             // Its dependents only wake a thread: no foreign code runs here.
             first.box.complete(box);
+        } else if (retired) {
+            dispose(box);
         } else {
             ready.add(box);
         }

@@ -1,6 +1,5 @@
 package atoll.core.pool;
 
-import atoll.core.AtollException;
 import atoll.core.BoxId;
 import atoll.core.Metrics;
 import atoll.core.ServerStatus.PoolStatus;
@@ -12,6 +11,9 @@ import atoll.core.node.NodeSnapshot;
 import atoll.core.template.Limits;
 import atoll.core.template.Template;
 import atoll.core.template.TemplateCatalog;
+import com.google.errorprone.annotations.concurrent.GuardedBy;
+import java.util.ArrayList;
+import java.util.Collections;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -20,6 +22,7 @@ import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.Executor;
 import java.util.concurrent.Semaphore;
+import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.LongSupplier;
 
 /**
@@ -29,10 +32,28 @@ public final class Pools implements AutoCloseable {
     /** The label by which a restarted server finds the boxes of a pool: template and the hash of what they were made from. */
     static final String LABEL = "atoll.pool";
 
+    /** The label of processes that a template starts in each of its boxes; its value is the template. */
+    public static final String START_LABEL = "atoll.start";
+
     private final Node node;
     private final LongSupplier nanos;
     private final MemoryShare memory;
-    private final Map<String, Pool> pools = new LinkedHashMap<>();
+    private final TemplateCatalog catalog;
+    private final Pool.Shared shared;
+    /** One per template, of its current version. Replaced as a whole. */
+    private volatile Map<String, Pool> pools = Map.of();
+
+    /** Of versions that are not current any more; some callers may still wait for their boxes. */
+    private final Set<Pool> retired = ConcurrentHashMap.newKeySet();
+
+    private final ReentrantLock changing = new ReentrantLock();
+
+    @GuardedBy("changing")
+    private boolean begun;
+
+    @GuardedBy("changing")
+    private boolean closed;
+
     /** From before a box is asked for until it has become a sandbox, was used for a restore, or is gone. */
     private final Set<BoxId> owned = ConcurrentHashMap.newKeySet();
     /** Prepared boxes that somebody was given, and from which pool. */
@@ -53,25 +74,75 @@ public final class Pools implements AutoCloseable {
         this.nanos = nanos;
         this.memory = new MemoryShare(settings.poolGrowth().memoryPercent());
         Semaphore starts = new Semaphore(settings.poolStarts(), true);
-        var shared = new Pool.Shared(catalog, node, settings, metrics, background, starts, memory, owned, nanos);
-        for (Template template : catalog.all()) {
-            pools.put(template.id(), new Pool(template, shared));
-        }
+        this.catalog = catalog;
+        shared = new Pool.Shared(catalog, node, settings, metrics, background, starts, memory, owned, nanos);
+        follow();
     }
 
     /** Starts keeping the pools full. */
     public void start() {
+        changing.lock();
+        try {
+            begun = true;
+        } finally {
+            changing.unlock();
+        }
         pools.values().forEach(Pool::start);
     }
 
+    /** Makes the pools those of the templates of now: to be called when these have changed. */
+    public void follow() {
+        List<Pool> old = new ArrayList<>();
+        changing.lock();
+        try {
+            if (closed) {
+                return;
+            }
+            Map<String, Pool> next = new LinkedHashMap<>();
+            for (Template template : catalog.all()) {
+                Pool there = pools.get(template.id());
+                boolean same = there != null
+                        && there.template().version() == template.version()
+                        && there.template().makesSameBoxes(template);
+                next.put(template.id(), same ? there : new Pool(template, shared));
+            }
+            pools.forEach((id, pool) -> {
+                if (next.get(id) != pool) {
+                    old.add(pool);
+                }
+            });
+            pools = Collections.unmodifiableMap(next);
+            retired.addAll(old);
+            if (begun) {
+                next.values().forEach(Pool::start);
+            }
+        } finally {
+            changing.unlock();
+        }
+        old.forEach(Pool::retire);
+        pools.values().forEach(Pool::wake);
+        retired.removeIf(Pool::isIdle);
+    }
+
     /** A started box of the template, from now on the caller's: it calls {@link #handedOver} once the box has a sandbox or is gone. */
-    public Taken take(String template) throws InterruptedException {
-        return pool(template).take();
+    public Taken take(Template template) throws InterruptedException {
+        Pool pool = pools.get(template.id());
+        if (pool == null || pool.template().version() != template.version()) {
+            // Its caller decided just before a new version became current, or wants an older one.
+            return start(template, template.limits());
+        }
+        return pool.take();
     }
 
     /** A box of the template with limits that those in its pool can't get, started for this caller; else as {@link #take}. */
-    public Taken start(String template, Limits limits) throws InterruptedException {
-        return pool(template).start(limits);
+    public Taken start(Template template, Limits limits) throws InterruptedException {
+        Pool pool = pools.get(template.id());
+        if (pool == null || pool.template().version() != template.version()) {
+            Pool once = new Pool(template, shared);
+            once.retire();
+            return once.start(limits);
+        }
+        return pool.start(limits);
     }
 
     /**
@@ -88,14 +159,6 @@ public final class Pools implements AutoCloseable {
     /** A sandbox of the template was made of a snapshot: no box of its pool could be used. */
     public void missedForSnapshot(String template) {
         Optional.ofNullable(pools.get(template)).ifPresent(pool -> pool.missed("snapshot"));
-    }
-
-    private Pool pool(String template) {
-        Pool pool = pools.get(template);
-        if (pool == null) {
-            throw AtollException.internal("no pool for template " + template, null);
-        }
-        return pool;
     }
 
     /** The box is a sandbox's, or is gone; a prepared one was used, or was not. */
@@ -166,6 +229,13 @@ public final class Pools implements AutoCloseable {
 
     @Override
     public void close() {
+        changing.lock();
+        try {
+            closed = true;
+        } finally {
+            changing.unlock();
+        }
         pools.values().forEach(Pool::close);
+        retired.forEach(Pool::close);
     }
 }

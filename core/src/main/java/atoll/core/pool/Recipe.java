@@ -4,6 +4,7 @@ import atoll.core.AtollException;
 import atoll.core.BoxId;
 import atoll.core.ContextId;
 import atoll.core.ErrorCode;
+import atoll.core.Language;
 import atoll.core.node.Box;
 import atoll.core.node.BoxSpec;
 import atoll.core.node.ContextSpec;
@@ -12,6 +13,7 @@ import atoll.core.node.Node;
 import atoll.core.node.NodeSnapshot;
 import atoll.core.node.RestoreBox;
 import atoll.core.template.Limits;
+import atoll.core.template.StartCommand;
 import atoll.core.template.Template;
 import atoll.core.template.TemplateCatalog;
 import java.nio.charset.StandardCharsets;
@@ -49,18 +51,20 @@ final class Recipe {
     /** A box of the pool, with the default language's kernel warm. */
     BoxSpec own() {
         Image image = image();
-        return new BoxSpec(image.digest(), template.limits(), warm(), Map.of(Pools.LABEL, label(image)));
+        return new BoxSpec(
+                image.digest(), template.limits(), warm(), Map.of(Pools.LABEL, label(image)), template.runtime());
     }
 
     /** A box with other limits, for whoever asked for it: a server that finds it after a crash removes it, as it has no label. */
     BoxSpec unlabelled(Limits limits) {
-        return new BoxSpec(image().digest(), limits, warm(), Map.of());
+        return new BoxSpec(image().digest(), limits, warm(), Map.of(), template.runtime());
     }
 
     /** A box without anything that runs. */
     BoxSpec prepared() {
         Image image = image();
-        return new BoxSpec(image.digest(), template.limits(), List.of(), Map.of(Pools.LABEL, label(image)));
+        return new BoxSpec(
+                image.digest(), template.limits(), List.of(), Map.of(Pools.LABEL, label(image)), template.runtime());
     }
 
     /** A box of the pool, from its golden snapshot; its contexts get ids of their own. */
@@ -87,7 +91,14 @@ final class Recipe {
     }
 
     private List<ContextSpec> warm() {
-        return List.of(ContextSpec.of(ContextId.random(), template.defaultLanguage()));
+        return latest().defaultLanguage().stream()
+                .map(language -> ContextSpec.of(ContextId.random(), language))
+                .toList();
+    }
+
+    /** The same template with what its image is known to have by now. */
+    private Template latest() {
+        return catalog.ofRecord(template.id(), template.version());
     }
 
     private Image image() {
@@ -97,7 +108,7 @@ final class Recipe {
                         ErrorCode.IMAGE_UNAVAILABLE,
                         "The image of template " + template.id() + " is not on the node.",
                         "It has not been built yet, or was removed.",
-                        "`./atoll up` builds it."));
+                        "Make a sandbox of the template, or `./atoll template build` it."));
     }
 
     /** The image may have been built since the node was last asked. */
@@ -111,7 +122,9 @@ final class Recipe {
                 "\n",
                 image.digest(),
                 template.limits().toString(),
-                template.defaultLanguage().toString(),
+                latest().defaultLanguage().map(Language::text).orElse(""),
+                template.start().map(StartCommand::toString).orElse(""),
+                template.runtime(),
                 build);
         try {
             byte[] hash = MessageDigest.getInstance("SHA-256").digest(made.getBytes(StandardCharsets.UTF_8));

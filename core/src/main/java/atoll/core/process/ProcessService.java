@@ -18,6 +18,7 @@ import atoll.core.node.NodeProcess;
 import atoll.core.node.OutputFollower;
 import atoll.core.node.PatientNode;
 import atoll.core.node.ProcessSpec;
+import atoll.core.pool.Pools;
 import atoll.core.process.ProcessRecord.Progress;
 import atoll.core.sandbox.EndReason;
 import atoll.core.sandbox.LiveSandbox;
@@ -712,6 +713,11 @@ public final class ProcessService implements Processes {
 
     private void takeOver(HeldProcess held) {
         ProcessId id = held.process().id();
+        if (held.process().spec().labels().containsKey(Pools.START_LABEL)) {
+            // What its template starts in every sandbox: nobody's call, and the same id in all that come of one
+            // snapshot.
+            return;
+        }
         Optional<ProcessRecord> known = known(id);
         if (known.isPresent() && !known.get().running()) {
             if (held.process().finish().isPresent()) {

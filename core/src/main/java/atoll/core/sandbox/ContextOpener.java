@@ -44,7 +44,8 @@ final class ContextOpener {
 
     /** The context that a call goes to which names at most a language. It is opened if the sandbox has none of that language. */
     Context byLanguage(LiveSandbox sandbox, Optional<Language> language) throws InterruptedException {
-        Template template = templates.byId(sandbox.sandbox().template());
+        Template template = templates.ofRecord(
+                sandbox.sandbox().template(), sandbox.sandbox().templateVersion());
         Language chosen = templates.choose(template, language);
         CompletableFuture<Context> mine = new CompletableFuture<>();
         Optional<CompletableFuture<Context>> there = sandbox.defaultContext(chosen, mine);

@@ -47,7 +47,8 @@ public final class ContextService implements Contexts {
     @Override
     public SeenContext create(Caller caller, SandboxId sandbox, CreateContext request) {
         LiveSandbox alive = sandboxes.requireRunning(caller, sandbox);
-        Template template = templates.byId(alive.sandbox().template());
+        Template template =
+                templates.ofRecord(alive.sandbox().template(), alive.sandbox().templateVersion());
         Language language = templates.choose(template, request.language().map(Language::parse));
         Context context = new Context(
                 ContextId.random(),

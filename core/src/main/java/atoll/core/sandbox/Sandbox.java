@@ -15,6 +15,7 @@ import java.util.OptionalInt;
  * What is on record of a sandbox, also after it ended.
  *
  * @param template id of the template it was made from
+ * @param templateVersion of that; 0 where it was not noted
  * @param labels what its maker noted on it
  * @param run the life it is in, or was in last
  * @param main the process that it was made for, if it was
@@ -29,6 +30,7 @@ public record Sandbox(
         SandboxId id,
         ProjectId project,
         String template,
+        int templateVersion,
         SandboxState state,
         Limits limits,
         Map<String, String> labels,
@@ -68,6 +70,7 @@ public record Sandbox(
                 id,
                 project,
                 template,
+                0,
                 state,
                 limits,
                 labels,
@@ -261,6 +264,7 @@ public record Sandbox(
                     from.id,
                     from.project,
                     from.template,
+                    from.templateVersion,
                     state,
                     limits,
                     labels,

@@ -68,8 +68,8 @@ final class SandboxMaker {
         for (int tries = 1; ; tries++, now = wanted.as(SandboxId.random())) {
             try (Room room = live.reserve(wanted.project(), 1)) {
                 Taken taken = wanted.limits().assignableFrom(template.limits())
-                        ? pools.take(template.id())
-                        : pools.start(template.id(), wanted.limits());
+                        ? pools.take(template)
+                        : pools.start(template, wanted.limits());
                 try {
                     LiveSandbox made = assign(now, template, taken.box(), room);
                     metrics.sandboxTaken(template.id(), taken.from(), Duration.ofNanos(System.nanoTime() - began));
@@ -88,7 +88,7 @@ final class SandboxMaker {
     }
 
     private LiveSandbox assign(NewSandbox wanted, Template template, Box box, Room room) {
-        Sandbox creating = creating(wanted, template.id(), box.id(), Optional.empty());
+        Sandbox creating = creating(wanted, template.id(), template.version(), box.id(), Optional.empty());
         // Those of a box that was restored came with its snapshot.
         List<Context> warm = box.contexts().stream()
                 .limit(1)
@@ -100,7 +100,8 @@ final class SandboxMaker {
 
     /** One that is a copy. Its contexts have new ids; those of the original stay good for addressing them. */
     LiveSandbox restore(NewSandbox wanted, Source source, Room room) {
-        Sandbox creating = creating(wanted, source.template(), BoxId.random(), Optional.of(source.origin()));
+        Sandbox creating = creating(
+                wanted, source.template(), source.templateVersion(), BoxId.random(), Optional.of(source.origin()));
         List<Context> contexts = new ArrayList<>();
         Map<ContextId, ContextId> renamed = new HashMap<>();
         for (Snapshot.Held held : source.contexts()) {
@@ -140,12 +141,14 @@ final class SandboxMaker {
         });
     }
 
-    private Sandbox creating(NewSandbox wanted, String template, BoxId box, Optional<Sandbox.Origin> origin) {
+    private Sandbox creating(
+            NewSandbox wanted, String template, int version, BoxId box, Optional<Sandbox.Origin> origin) {
         Instant now = clock.instant();
         return new Sandbox(
                 wanted.id(),
                 wanted.project(),
                 template,
+                version,
                 SandboxState.CREATING,
                 wanted.limits(),
                 wanted.labels(),

@@ -9,6 +9,7 @@ import atoll.core.Language;
 import atoll.core.Metrics;
 import atoll.core.Page;
 import atoll.core.ProcessId;
+import atoll.core.ProjectId;
 import atoll.core.SandboxId;
 import atoll.core.Scope;
 import atoll.core.Settings;
@@ -25,6 +26,7 @@ import atoll.core.template.LimitChanges;
 import atoll.core.template.Limits;
 import atoll.core.template.Template;
 import atoll.core.template.TemplateCatalog;
+import java.time.Duration;
 import java.time.InstantSource;
 import java.util.Collection;
 import java.util.EnumSet;
@@ -39,6 +41,7 @@ import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Executor;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
+import java.util.function.BiConsumer;
 import java.util.function.Consumer;
 import java.util.function.IntSupplier;
 import java.util.function.Supplier;
@@ -73,6 +76,13 @@ public final class SandboxService implements Sandboxes {
         Source open(Caller caller, SnapshotId id);
     }
 
+    /** Has templates built. */
+    @FunctionalInterface
+    public interface Readiness {
+        /** The template, once its image is there. */
+        Template await(ProjectId project, Template template) throws InterruptedException;
+    }
+
     private final Store store;
     private final Node node;
     private final TemplateCatalog templates;
@@ -81,6 +91,8 @@ public final class SandboxService implements Sandboxes {
     private final Settings settings;
     private final MainStarter mainStarter;
     private final SnapshotSource snapshots;
+    private final Readiness readiness;
+    private final BiConsumer<ProjectId, String> usage;
     private final OnceByKey once = new OnceByKey();
     private final LiveSandboxes live;
     private final Records records;
@@ -99,7 +111,9 @@ public final class SandboxService implements Sandboxes {
             Settings settings,
             IntSupplier maxPerProject,
             MainStarter mainStarter,
-            SnapshotSource snapshots) {
+            SnapshotSource snapshots,
+            Readiness readiness,
+            BiConsumer<ProjectId, String> usage) {
         this.store = store;
         this.node = node;
         this.templates = templates;
@@ -108,6 +122,8 @@ public final class SandboxService implements Sandboxes {
         this.settings = settings;
         this.mainStarter = mainStarter;
         this.snapshots = snapshots;
+        this.readiness = readiness;
+        this.usage = usage;
         live = new LiveSandboxes(maxPerProject);
         records = new Records(store, node, live, clock, metrics, background);
         LifecycleService.Prepared prepared = new FromPools(pools);
@@ -152,19 +168,24 @@ public final class SandboxService implements Sandboxes {
 
     /** What a new sandbox is made from. */
     private sealed interface Body {
-        record FromTemplate(Template template, Language language) implements Body {}
+        record FromTemplate(Template template, Optional<Language> language) implements Body {}
 
         record FromSource(Source source) implements Body {}
     }
 
-    private Body body(Caller caller, CreateSandbox request) {
+    private Body body(Caller caller, CreateSandbox request) throws InterruptedException {
         if (request.snapshot().isPresent()) {
             request.limits().requireChangeable();
             return new Body.FromSource(snapshots.open(caller, request.snapshot().get()));
         }
         Optional<Language> language = request.language().map(Language::parse);
-        Template template = templates.choose(request.template(), language);
-        return new Body.FromTemplate(template, templates.choose(template, language));
+        Template template = ready(caller, templates.choose(caller.project(), request.template(), language));
+        // One whose image has no language is of use too: for programs.
+        return new Body.FromTemplate(
+                template,
+                language.isEmpty() && template.defaultLanguage().isEmpty()
+                        ? Optional.empty()
+                        : Optional.of(templates.choose(template, language)));
     }
 
     private Created createOnce(Caller caller, CreateSandbox request, String key, Body body)
@@ -197,15 +218,19 @@ public final class SandboxService implements Sandboxes {
     private Sandbox make(Caller caller, CreateSandbox request, Body body, SandboxId id, int mostTries)
             throws InterruptedException {
         LiveSandbox made = switch (body) {
-            case Body.FromTemplate(Template template, Language language) -> {
-                LiveSandbox taken =
-                        maker.take(wanted(caller, request, id, template.limits(), Map.of()), template, mostTries);
+            case Body.FromTemplate(Template template, Optional<Language> language) -> {
+                Lifecycle agreed = agreed(template, request.lifecycle());
+                LiveSandbox taken = maker.take(
+                        wanted(caller, request, id, template.limits(), template.env(), agreed), template, mostTries);
+                usage.accept(caller.project(), template.id());
                 open(taken, template, language);
                 yield taken;
             }
             case Body.FromSource(Source source) -> {
                 try (Room room = live.reserve(caller.project(), 1)) {
-                    yield maker.restore(wanted(caller, request, id, source.limits(), source.env()), source, room);
+                    Lifecycle agreed = settings.lives().agree(settings.lives().defaults(), request.lifecycle());
+                    yield maker.restore(
+                            wanted(caller, request, id, source.limits(), source.env(), agreed), source, room);
                 }
             }
         };
@@ -214,22 +239,52 @@ public final class SandboxService implements Sandboxes {
     }
 
     private NewSandbox wanted(
-            Caller caller, CreateSandbox request, SandboxId id, Limits limits, Map<String, String> env) {
-        Map<String, String> merged = new HashMap<>(env);
-        merged.putAll(request.env());
+            Caller caller,
+            CreateSandbox request,
+            SandboxId id,
+            Limits limits,
+            Map<String, String> env,
+            Lifecycle lifecycle) {
         return new NewSandbox(
                 id,
                 caller.project(),
                 limits(limits, request.limits()),
-                merged,
+                merged(env, request.env()),
                 request.labels(),
                 request.main().map(main -> new MainProcess(ProcessId.random(), main.endsSandbox())),
                 request.name(),
-                settings.lives().agree(settings.lives().defaults(), request.lifecycle()));
+                lifecycle);
+    }
+
+    /** What the caller says counts more than the template, and that more than the settings. */
+    private Lifecycle agreed(Template template, LifecycleChanges asked) {
+        asked.lifetime().ifPresent(term -> requireWithin(template, term));
+        Lifecycle own = template.lifecycle().applyTo(settings.lives().defaults());
+        return settings.lives().agree(own, asked);
+    }
+
+    private static void requireWithin(Template template, Term asked) {
+        if (template.maxLifetime().isEmpty()) {
+            return;
+        }
+        Duration most = template.maxLifetime().get();
+        if (asked.length().filter(time -> time.compareTo(most) <= 0).isEmpty()) {
+            throw AtollException.invalid(
+                    "lifetime_seconds: "
+                            + asked.length().map(time -> "" + time.toSeconds()).orElse("none")
+                            + " (expected: at most " + most.toSeconds() + ", as template " + template.id() + " says)",
+                    "Ask for less, or use another template.");
+        }
     }
 
     private Limits limits(Limits base, LimitChanges changes) {
         return changes.equals(LimitChanges.NONE) ? base : settings.bounds().check(changes.applyTo(base));
+    }
+
+    private static Map<String, String> merged(Map<String, String> env, Map<String, String> over) {
+        Map<String, String> merged = new HashMap<>(env);
+        merged.putAll(over);
+        return merged;
     }
 
     /** A sandbox without the process that it is for is none: it ends, and its caller is told why. */
@@ -244,11 +299,16 @@ public final class SandboxService implements Sandboxes {
         }
     }
 
-    private void open(LiveSandbox made, Template template, Language chosen) throws InterruptedException {
-        if (chosen != template.defaultLanguage()) {
-            Context opened = context(made, Optional.of(chosen));
-            assert opened.language() == chosen;
+    private void open(LiveSandbox made, Template template, Optional<Language> chosen) throws InterruptedException {
+        if (!chosen.equals(template.defaultLanguage())) {
+            Context opened = context(made, chosen);
+            assert Optional.of(opened.language()).equals(chosen);
         }
+    }
+
+    /** The template, once its image is there: the first use of one has it built. */
+    public Template ready(Caller caller, Template template) throws InterruptedException {
+        return readiness.await(caller.project(), template);
     }
 
     /** A new sandbox: from the pool if it has a box, else as soon as one is started. */
@@ -260,12 +320,14 @@ public final class SandboxService implements Sandboxes {
                 SandboxId.random(),
                 caller.project(),
                 limits(template.limits(), changes),
-                env,
+                merged(template.env(), env),
                 labels,
                 Optional.empty(),
                 Optional.empty(),
-                settings.lives().defaults());
-        return maker.take(wanted, template, TAKE_TRIES);
+                agreed(template, LifecycleChanges.NONE));
+        LiveSandbox taken = maker.take(wanted, template, TAKE_TRIES);
+        usage.accept(caller.project(), template.id());
+        return taken;
     }
 
     /**

@@ -14,6 +14,7 @@ import java.util.Optional;
  *
  * @param how its first run begins
  * @param template of the original
+ * @param templateVersion of that; 0 where it was not noted
  * @param limits of the original
  * @param env of the original
  * @param contexts in it
@@ -24,6 +25,7 @@ import java.util.Optional;
 public record Source(
         Run.How how,
         String template,
+        int templateVersion,
         Limits limits,
         Map<String, String> env,
         SnapshotKind kind,

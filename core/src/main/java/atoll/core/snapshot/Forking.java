@@ -198,6 +198,7 @@ public final class Forking implements Forks {
             return new Source(
                     Run.How.FORK,
                     now.template(),
+                    now.templateVersion(),
                     now.limits(),
                     now.env(),
                     SnapshotKind.MEMORY,

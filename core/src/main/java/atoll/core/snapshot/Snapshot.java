@@ -18,6 +18,7 @@ import java.util.Optional;
  * @param name unique among those of its project that are not lost
  * @param sandbox whose moment it is; empty for one from another installation
  * @param template of that sandbox
+ * @param templateVersion of that; 0 where it was not noted
  * @param parent the snapshot that the sandbox came from
  * @param limits that the sandbox had
  * @param env that the sandbox had
@@ -34,6 +35,7 @@ public record Snapshot(
         SnapshotKind kind,
         Optional<SandboxId> sandbox,
         String template,
+        int templateVersion,
         Optional<SnapshotId> parent,
         Limits limits,
         Map<String, String> env,
@@ -112,6 +114,7 @@ public record Snapshot(
                 kind,
                 sandbox,
                 template,
+                templateVersion,
                 parent,
                 limits,
                 env,

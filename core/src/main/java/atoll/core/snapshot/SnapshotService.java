@@ -169,6 +169,7 @@ public final class SnapshotService implements Snapshots {
                 request.kind(),
                 Optional.of(of.id()),
                 of.template(),
+                of.templateVersion(),
                 parent(of),
                 of.limits(),
                 of.env(),
@@ -342,6 +343,7 @@ public final class SnapshotService implements Snapshots {
         return new Source(
                 Run.How.SNAPSHOT,
                 from.template(),
+                from.templateVersion(),
                 from.limits(),
                 from.env(),
                 from.kind(),
@@ -406,6 +408,7 @@ public final class SnapshotService implements Snapshots {
                 taken.kind(),
                 Optional.empty(),
                 template(taken).id(),
+                template(taken).version(),
                 Optional.empty(),
                 limits,
                 Map.of(),

@@ -1,5 +1,6 @@
 package atoll.core.store;
 
+import atoll.core.BuildId;
 import atoll.core.ContextId;
 import atoll.core.ExecutionId;
 import atoll.core.KeyId;
@@ -18,10 +19,16 @@ import atoll.core.sandbox.Sandbox;
 import atoll.core.sandbox.SandboxQuery;
 import atoll.core.snapshot.Snapshot;
 import atoll.core.snapshot.SnapshotQuery;
+import atoll.core.template.Build;
+import atoll.core.template.StoredRegistry;
+import atoll.core.template.StoredTemplate;
+import atoll.core.template.TemplateUsage;
+import atoll.core.template.TemplateVersion;
 import atoll.core.usage.UsageQuery;
 import atoll.core.usage.UsageSample;
 import java.time.Instant;
 import java.util.List;
+import java.util.Map;
 import java.util.Optional;
 
 /**
@@ -125,6 +132,63 @@ public interface Store extends AutoCloseable {
     List<Snapshot> liveSnapshots();
 
     void removeSnapshot(SnapshotId id);
+
+    // Templates.
+
+    /** Those of all projects, deleted ones too. */
+    List<StoredTemplate> templates();
+
+    /** All versions of all templates. */
+    List<TemplateVersion> templateVersions();
+
+    Optional<TemplateVersion> templateVersion(ProjectId project, String template, int version);
+
+    /** When each version was made. */
+    Map<Integer, Instant> templateVersionTimes(ProjectId project, String template);
+
+    /** Inserts or replaces the template, and inserts the version; both or neither. */
+    void saveTemplate(StoredTemplate template, Optional<TemplateVersion> version);
+
+    /** Removes its versions, builds and counters; its own record stays where {@code keepRecord} says so. */
+    void removeTemplate(ProjectId project, String template, boolean keepRecord);
+
+    /** Digests of images by what they are made in. */
+    Map<String, String> templateImages();
+
+    void saveTemplateImage(String imageKey, String digest, Instant at);
+
+    /** The one that was chosen, if one was. */
+    Optional<String> defaultTemplate(ProjectId project);
+
+    void saveDefaultTemplate(ProjectId project, String template);
+
+    Map<String, TemplateUsage> templateUsage(ProjectId project);
+
+    void addTemplateUsageLater(ProjectId project, String template, long executions, Instant lastUsedAt);
+
+    /** Inserts or replaces. */
+    void saveBuild(Build build);
+
+    Optional<Build> build(BuildId id);
+
+    /** At most so many of a template, the newest first. */
+    List<Build> builds(ProjectId project, String template, int most);
+
+    /** The newest of each template. */
+    List<Build> lastBuilds(ProjectId project);
+
+    /** Those of all projects whose end is not on record. */
+    List<Build> unfinishedBuilds();
+
+    /** Removes ended builds that were made before {@code oldest}, or are not among the newest {@code keep} of their template. */
+    List<BuildId> removeBuilds(Instant oldest, int keep);
+
+    List<StoredRegistry> registries(ProjectId project);
+
+    /** Inserts or replaces. */
+    void saveRegistry(StoredRegistry registry);
+
+    void removeRegistry(ProjectId project, String host);
 
     /** The claim on record for this key: {@code claim} itself if it is the first. */
     IdempotencyClaim claim(ProjectId project, IdempotencyClaim claim, Instant now);

@@ -4,11 +4,13 @@ import static org.assertj.core.api.Assertions.assertThat;
 
 import atoll.core.BoxId;
 import atoll.core.Metrics;
+import atoll.core.ProjectId;
 import atoll.core.ServerStatus.PoolStatus;
 import atoll.core.Settings;
 import atoll.core.node.Box;
 import atoll.core.node.BoxState;
 import atoll.core.template.Limits;
+import atoll.core.template.Template;
 import atoll.core.template.TemplateCatalog;
 import atoll.core.testing.Eventually;
 import atoll.core.testing.FakeNode;
@@ -74,10 +76,14 @@ class PoolGrowthTest {
         pools.start();
     }
 
+    private Template template() {
+        return catalog.byId(ProjectId.DEFAULT, TEMPLATE);
+    }
+
     private void takeAtOnce(int count) throws Exception {
         List<Future<Taken>> calls = new ArrayList<>();
         for (int i = 0; i < count; i++) {
-            calls.add(threads.submit(() -> pools.take(TEMPLATE)));
+            calls.add(threads.submit(() -> pools.take(template())));
         }
         Set<BoxId> taken = new HashSet<>();
         for (Future<Taken> call : calls) {

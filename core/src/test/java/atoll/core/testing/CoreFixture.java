@@ -2,6 +2,7 @@ package atoll.core.testing;
 
 import atoll.core.AtollCore;
 import atoll.core.Caller;
+import atoll.core.Installation;
 import atoll.core.Metrics;
 import atoll.core.ServerStatus.PoolStatus;
 import atoll.core.Settings;
@@ -21,6 +22,7 @@ public final class CoreFixture implements AutoCloseable {
     public final FakeNode node = new FakeNode();
     public final MovableClock clock = new MovableClock();
     public final Store store;
+    public final MemoryFiles files = new MemoryFiles();
     private final Settings settings;
     private final Node seen;
     private AtollCore core;
@@ -52,7 +54,8 @@ public final class CoreFixture implements AutoCloseable {
     }
 
     private AtollCore start() {
-        AtollCore started = AtollCore.start(settings, store, seen, clock, Metrics.NONE, new byte[32]);
+        AtollCore started = AtollCore.start(
+                settings, store, seen, clock, Metrics.NONE, new byte[32], new Installation(new FakeSealing(), files));
         started.ensureKey(KEY, "test");
         return started;
     }

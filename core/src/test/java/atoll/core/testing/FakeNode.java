@@ -338,6 +338,13 @@ public final class FakeNode implements Node {
         }
     }
 
+    /** The digest of the image that a box was made from. */
+    public String imageOf(BoxId id) {
+        synchronized (lock) {
+            return known(id).spec.imageDigest();
+        }
+    }
+
     /** Lets executions pass {@code wait GATE}. */
     public void open(String gate) {
         synchronized (lock) {

@@ -1,6 +1,7 @@
 package atoll.core.testing;
 
 import atoll.core.AtollException;
+import atoll.core.BuildId;
 import atoll.core.ContextId;
 import atoll.core.ExecutionId;
 import atoll.core.KeyId;
@@ -27,6 +28,11 @@ import atoll.core.store.Event;
 import atoll.core.store.IdempotencyClaim;
 import atoll.core.store.Store;
 import atoll.core.store.StoredKey;
+import atoll.core.template.Build;
+import atoll.core.template.StoredRegistry;
+import atoll.core.template.StoredTemplate;
+import atoll.core.template.TemplateUsage;
+import atoll.core.template.TemplateVersion;
 import atoll.core.usage.UsageQuery;
 import atoll.core.usage.UsageSample;
 import java.time.Instant;
@@ -37,6 +43,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.TreeMap;
 import java.util.function.Function;
 
 /** A store in memory. Everything is written at once. */
@@ -53,6 +60,16 @@ public final class MemoryStore implements Store {
     private final List<Event> events = new ArrayList<>();
     private final Map<ProcessId, ProcessRecord> processes = new LinkedHashMap<>();
     private final List<UsageSample> usage = new ArrayList<>();
+
+    private record Named(ProjectId project, String template) {}
+
+    private final Map<Named, StoredTemplate> templates = new LinkedHashMap<>();
+    private final List<TemplateVersion> versions = new ArrayList<>();
+    private final Map<String, String> templateImages = new HashMap<>();
+    private final Map<ProjectId, String> defaultTemplates = new HashMap<>();
+    private final Map<Named, TemplateUsage> templateUsage = new HashMap<>();
+    private final Map<BuildId, Build> builds = new LinkedHashMap<>();
+    private final Map<ProjectId, Map<String, StoredRegistry>> registries = new HashMap<>();
 
     @Override
     public synchronized long nextEpoch(String node, long seen) {
@@ -427,4 +444,160 @@ public final class MemoryStore implements Store {
 
     @Override
     public void close() {}
+
+    @Override
+    public synchronized List<StoredTemplate> templates() {
+        return List.copyOf(templates.values());
+    }
+
+    @Override
+    public synchronized List<TemplateVersion> templateVersions() {
+        return List.copyOf(versions);
+    }
+
+    @Override
+    public synchronized Optional<TemplateVersion> templateVersion(ProjectId project, String template, int version) {
+        return versions.stream()
+                .filter(one ->
+                        one.project().equals(project) && one.template().equals(template) && one.version() == version)
+                .findFirst();
+    }
+
+    @Override
+    public synchronized Map<Integer, Instant> templateVersionTimes(ProjectId project, String template) {
+        Map<Integer, Instant> times = new HashMap<>();
+        versions.stream()
+                .filter(one -> one.project().equals(project) && one.template().equals(template))
+                .forEach(one -> times.put(one.version(), one.createdAt()));
+        return times;
+    }
+
+    @Override
+    public synchronized void saveTemplate(StoredTemplate template, Optional<TemplateVersion> version) {
+        templates.put(new Named(template.project(), template.id()), template);
+        version.ifPresent(versions::add);
+    }
+
+    @Override
+    public synchronized void removeTemplate(ProjectId project, String template, boolean keepRecord) {
+        Named named = new Named(project, template);
+        if (!keepRecord) {
+            templates.remove(named);
+        }
+        versions.removeIf(one -> one.project().equals(project) && one.template().equals(template));
+        builds.values()
+                .removeIf(one -> one.project().equals(project) && one.template().equals(template));
+        templateUsage.remove(named);
+    }
+
+    @Override
+    public synchronized Map<String, String> templateImages() {
+        return Map.copyOf(templateImages);
+    }
+
+    @Override
+    public synchronized void saveTemplateImage(String imageKey, String digest, Instant at) {
+        templateImages.put(imageKey, digest);
+    }
+
+    @Override
+    public synchronized Optional<String> defaultTemplate(ProjectId project) {
+        return Optional.ofNullable(defaultTemplates.get(project));
+    }
+
+    @Override
+    public synchronized void saveDefaultTemplate(ProjectId project, String template) {
+        defaultTemplates.put(project, template);
+    }
+
+    @Override
+    public synchronized Map<String, TemplateUsage> templateUsage(ProjectId project) {
+        Map<String, TemplateUsage> found = new HashMap<>();
+        templateUsage.forEach((named, used) -> {
+            if (named.project().equals(project)) {
+                found.put(named.template(), used);
+            }
+        });
+        return found;
+    }
+
+    @Override
+    public synchronized void addTemplateUsageLater(
+            ProjectId project, String template, long executions, Instant lastUsedAt) {
+        templateUsage.merge(
+                new Named(project, template),
+                new TemplateUsage(executions, Optional.of(lastUsedAt)),
+                (old, more) -> new TemplateUsage(old.executions() + more.executions(), more.lastUsedAt()));
+    }
+
+    @Override
+    public synchronized void saveBuild(Build build) {
+        builds.put(build.id(), build);
+    }
+
+    @Override
+    public synchronized Optional<Build> build(BuildId id) {
+        return Optional.ofNullable(builds.get(id));
+    }
+
+    private static final Comparator<Build> NEWEST_BUILD = Comparator.comparing(Build::createdAt)
+            .thenComparing(build -> build.id().toString())
+            .reversed();
+
+    @Override
+    public synchronized List<Build> builds(ProjectId project, String template, int most) {
+        return builds.values().stream()
+                .filter(build ->
+                        build.project().equals(project) && build.template().equals(template))
+                .sorted(NEWEST_BUILD)
+                .limit(most)
+                .toList();
+    }
+
+    @Override
+    public synchronized List<Build> lastBuilds(ProjectId project) {
+        Map<String, Build> last = new LinkedHashMap<>();
+        builds.values().stream()
+                .filter(build -> build.project().equals(project))
+                .sorted(NEWEST_BUILD.reversed())
+                .forEach(build -> last.put(build.template(), build));
+        return List.copyOf(last.values());
+    }
+
+    @Override
+    public synchronized List<Build> unfinishedBuilds() {
+        return builds.values().stream().filter(build -> !build.state().isOver()).toList();
+    }
+
+    @Override
+    public synchronized List<BuildId> removeBuilds(Instant oldest, int keep) {
+        List<BuildId> gone = new ArrayList<>();
+        for (Build build : builds.values()) {
+            long newer = builds.values().stream()
+                    .filter(other -> other.project().equals(build.project())
+                            && other.template().equals(build.template())
+                            && NEWEST_BUILD.compare(other, build) < 0)
+                    .count();
+            if (build.state().isOver() && (build.createdAt().isBefore(oldest) || newer >= keep)) {
+                gone.add(build.id());
+            }
+        }
+        gone.forEach(builds::remove);
+        return gone;
+    }
+
+    @Override
+    public synchronized List<StoredRegistry> registries(ProjectId project) {
+        return List.copyOf(registries.getOrDefault(project, new TreeMap<>()).values());
+    }
+
+    @Override
+    public synchronized void saveRegistry(StoredRegistry registry) {
+        registries.computeIfAbsent(registry.project(), _ -> new TreeMap<>()).put(registry.host(), registry);
+    }
+
+    @Override
+    public synchronized void removeRegistry(ProjectId project, String host) {
+        registries.getOrDefault(project, new TreeMap<>()).remove(host);
+    }
 }

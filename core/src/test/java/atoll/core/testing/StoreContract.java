@@ -5,6 +5,7 @@ import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import atoll.core.AtollException;
 import atoll.core.BoxId;
+import atoll.core.BuildId;
 import atoll.core.ContextId;
 import atoll.core.ExecutionId;
 import atoll.core.KeyId;
@@ -36,12 +37,14 @@ import atoll.core.process.TerminalSize;
 import atoll.core.sandbox.Context;
 import atoll.core.sandbox.EndReason;
 import atoll.core.sandbox.Lifecycle;
+import atoll.core.sandbox.LifecycleChanges;
 import atoll.core.sandbox.MainProcess;
 import atoll.core.sandbox.OnTimeout;
 import atoll.core.sandbox.Run;
 import atoll.core.sandbox.Sandbox;
 import atoll.core.sandbox.SandboxQuery;
 import atoll.core.sandbox.SandboxState;
+import atoll.core.sandbox.Term;
 import atoll.core.snapshot.Snapshot;
 import atoll.core.snapshot.SnapshotKind;
 import atoll.core.snapshot.SnapshotQuery;
@@ -50,7 +53,20 @@ import atoll.core.store.Event;
 import atoll.core.store.IdempotencyClaim;
 import atoll.core.store.Store;
 import atoll.core.store.StoredKey;
+import atoll.core.template.Build;
+import atoll.core.template.BuildContext;
+import atoll.core.template.LimitChanges;
 import atoll.core.template.Limits;
+import atoll.core.template.Packages;
+import atoll.core.template.StartCommand;
+import atoll.core.template.StoredRegistry;
+import atoll.core.template.StoredTemplate;
+import atoll.core.template.TemplateDefinition;
+import atoll.core.template.TemplateDraft;
+import atoll.core.template.TemplateFile;
+import atoll.core.template.TemplatePort;
+import atoll.core.template.TemplateUsage;
+import atoll.core.template.TemplateVersion;
 import atoll.core.usage.UsageQuery;
 import atoll.core.usage.UsageSample;
 import java.time.Duration;
@@ -61,6 +77,7 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.OptionalDouble;
 import java.util.OptionalInt;
+import java.util.OptionalLong;
 import java.util.Set;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.junit.jupiter.api.AfterEach;
@@ -702,6 +719,7 @@ public abstract class StoreContract {
                 plain.id(),
                 plain.project(),
                 plain.template(),
+                3,
                 plain.state(),
                 plain.limits(),
                 plain.labels(),
@@ -783,6 +801,7 @@ public abstract class StoreContract {
                 SandboxId.random(),
                 ProjectId.DEFAULT,
                 "python",
+                2,
                 SandboxState.CREATING,
                 Limits.DEFAULT,
                 Map.of("a", "b"),
@@ -946,6 +965,7 @@ public abstract class StoreContract {
                 SnapshotKind.MEMORY,
                 Optional.of(SandboxId.random()),
                 "python",
+                4,
                 Optional.of(SnapshotId.random()),
                 Limits.DEFAULT,
                 Map.of("KEY", "\"é\""),
@@ -1063,5 +1083,183 @@ public abstract class StoreContract {
         assertThat(store.snapshot(lost.id())).isEmpty();
         assertThat(store.snapshot(kept.id())).contains(kept);
         assertThat(store.runs(old.id())).isEmpty();
+    }
+
+    private static TemplateDefinition definition(String name) {
+        return new TemplateDraft()
+                .name(name)
+                .description("For tests: \"é\"\n")
+                .image("python:3.12-slim")
+                .packages(new Packages(List.of("curl"), List.of("six"), List.of("zod"), List.of("golang.org/x/text")))
+                .files(List.of(new TemplateFile("/a b", "aGVsbG8=", 0600, "user")))
+                .commands(List.of("echo 1", "echo 2"))
+                .env(Map.of("A", "1", "B", "2"))
+                .user("user")
+                .workdir("/srv")
+                .start(Optional.of(new StartCommand(
+                        "serve",
+                        new StartCommand.Ready(new StartCommand.Check.Http(80, "/health"), Duration.ofSeconds(9)))))
+                .defaultLanguage(Optional.of(Language.GO))
+                .limits(new LimitChanges(
+                        OptionalLong.of(1L << 30),
+                        OptionalInt.of(250),
+                        OptionalLong.of(2L << 30),
+                        OptionalInt.of(99),
+                        OptionalInt.of(999)))
+                .timeout(Optional.of(Duration.ofMillis(1500)))
+                .lifecycle(new LifecycleChanges(
+                        Optional.of(Term.of(Duration.ofSeconds(60))),
+                        Optional.of(Term.NONE),
+                        Optional.of(OnTimeout.KILL),
+                        Optional.of(false)))
+                .maxLifetime(Optional.of(Duration.ofHours(1)))
+                .poolDepth(OptionalInt.of(0))
+                .poolMaxDepth(OptionalInt.of(3))
+                .ports(List.of(new TemplatePort(80, "web")))
+                .runtime("docker")
+                .labels(Map.of("team", "x"))
+                .definition();
+    }
+
+    private static StoredTemplate template(String id, int current, int newest) {
+        return new StoredTemplate(ProjectId.DEFAULT, id, current, newest, NOW, NOW.plusSeconds(1), Optional.empty());
+    }
+
+    private static TemplateVersion version(String id, int number, TemplateDefinition definition) {
+        return new TemplateVersion(ProjectId.DEFAULT, id, number, definition, NOW.plusSeconds(number));
+    }
+
+    @Test
+    void a_template_comes_back_with_all_its_versions() {
+        TemplateDefinition full = definition("Mine");
+        TemplateDefinition plain = new TemplateDraft()
+                .dockerfile("FROM scratch\n")
+                .context(Optional.of(new BuildContext("a".repeat(64), 7)))
+                .definition();
+        store.saveTemplate(template("mine", 1, 1), Optional.of(version("mine", 1, full)));
+        store.saveTemplate(template("mine", 1, 2), Optional.of(version("mine", 2, plain)));
+        store.saveTemplate(template("mine", 2, 2), Optional.empty());
+        assertThat(store.templates()).containsExactly(template("mine", 2, 2));
+        assertThat(store.templateVersions()).containsExactly(version("mine", 1, full), version("mine", 2, plain));
+        assertThat(store.templateVersion(ProjectId.DEFAULT, "mine", 1)).contains(version("mine", 1, full));
+        assertThat(store.templateVersion(ProjectId.DEFAULT, "mine", 3)).isEmpty();
+        assertThat(store.templateVersionTimes(ProjectId.DEFAULT, "mine"))
+                .isEqualTo(Map.of(1, NOW.plusSeconds(1), 2, NOW.plusSeconds(2)));
+    }
+
+    @Test
+    void a_template_goes_with_all_that_is_its_own() {
+        store.saveTemplate(template("gone", 1, 1), Optional.of(version("gone", 1, definition("a"))));
+        store.saveTemplate(template("kept", 1, 1), Optional.of(version("kept", 1, definition("b"))));
+        store.saveBuild(build("gone", NOW, Build.State.READY));
+        store.addTemplateUsageLater(ProjectId.DEFAULT, "gone", 3, NOW);
+        store.removeTemplate(ProjectId.DEFAULT, "gone", false);
+        store.removeTemplate(ProjectId.DEFAULT, "kept", true);
+        assertThat(store.templates()).extracting(StoredTemplate::id).containsExactly("kept");
+        assertThat(store.templateVersions()).isEmpty();
+        assertThat(store.builds(ProjectId.DEFAULT, "gone", 9)).isEmpty();
+        assertThat(store.templateUsage(ProjectId.DEFAULT)).isEmpty();
+    }
+
+    @Test
+    void images_and_the_default_of_templates_are_replaced() {
+        store.saveTemplateImage("key", "old", NOW);
+        store.saveTemplateImage("key", "new", NOW);
+        assertThat(store.templateImages()).isEqualTo(Map.of("key", "new"));
+        assertThat(store.defaultTemplate(ProjectId.DEFAULT)).isEmpty();
+        store.saveDefaultTemplate(ProjectId.DEFAULT, "a");
+        store.saveDefaultTemplate(ProjectId.DEFAULT, "b");
+        assertThat(store.defaultTemplate(ProjectId.DEFAULT)).contains("b");
+    }
+
+    @Test
+    void the_use_of_templates_adds_up() {
+        store.addTemplateUsageLater(ProjectId.DEFAULT, "python", 2, NOW);
+        store.addTemplateUsageLater(ProjectId.DEFAULT, "python", 3, NOW.plusSeconds(5));
+        assertThat(store.templateUsage(ProjectId.DEFAULT))
+                .isEqualTo(Map.of("python", new TemplateUsage(5, Optional.of(NOW.plusSeconds(5)))));
+    }
+
+    private static Build build(String template, Instant createdAt, Build.State state) {
+        return new Build(
+                BuildId.random(),
+                ProjectId.DEFAULT,
+                template,
+                3,
+                "key",
+                state,
+                Build.Cause.FIRST_USE,
+                true,
+                new Build.Step(2, 5, "RUN \"x\""),
+                state == Build.State.FAILED
+                        ? Optional.of(new Build.Failure("code", "message", "last\nlines"))
+                        : Optional.empty(),
+                state == Build.State.READY ? Optional.of("digest") : Optional.empty(),
+                createdAt,
+                Optional.of(createdAt.plusSeconds(1)),
+                state.isOver() ? Optional.of(createdAt.plusSeconds(2)) : Optional.empty());
+    }
+
+    @Test
+    void builds_come_back_the_newest_first_and_by_their_state() {
+        Build old = build("a", NOW, Build.State.FAILED);
+        Build running = build("a", NOW.plusSeconds(10), Build.State.BUILDING);
+        Build other = build("b", NOW, Build.State.QUEUED);
+        for (Build build : List.of(old, running, other)) {
+            store.saveBuild(build);
+        }
+        assertThat(store.build(old.id())).contains(old);
+        assertThat(store.build(BuildId.random())).isEmpty();
+        assertThat(store.builds(ProjectId.DEFAULT, "a", 9)).containsExactly(running, old);
+        assertThat(store.builds(ProjectId.DEFAULT, "a", 1)).containsExactly(running);
+        assertThat(store.lastBuilds(ProjectId.DEFAULT)).containsExactlyInAnyOrder(running, other);
+        assertThat(store.unfinishedBuilds()).containsExactlyInAnyOrder(running, other);
+        Build ended = new Build(
+                running.id(),
+                running.project(),
+                "a",
+                3,
+                "key",
+                Build.State.READY,
+                running.cause(),
+                true,
+                new Build.Step(5, 5, "done"),
+                Optional.empty(),
+                Optional.of("digest"),
+                running.createdAt(),
+                running.startedAt(),
+                Optional.of(NOW.plusSeconds(20)));
+        store.saveBuild(ended);
+        assertThat(store.build(running.id())).contains(ended);
+        assertThat(store.unfinishedBuilds()).containsExactly(other);
+    }
+
+    @Test
+    void builds_go_by_age_and_number_once_they_have_ended() {
+        Build ancient = build("a", NOW.minusSeconds(100), Build.State.READY);
+        Build second = build("a", NOW, Build.State.FAILED);
+        Build third = build("a", NOW.plusSeconds(1), Build.State.CANCELLED);
+        Build running = build("a", NOW.minusSeconds(200), Build.State.BUILDING);
+        for (Build build : List.of(ancient, second, third, running)) {
+            store.saveBuild(build);
+        }
+        assertThat(store.removeBuilds(NOW.minusSeconds(50), 9)).containsExactly(ancient.id());
+        assertThat(store.removeBuilds(NOW.minusSeconds(50), 1)).containsExactly(second.id());
+        assertThat(store.builds(ProjectId.DEFAULT, "a", 9)).containsExactly(third, running);
+    }
+
+    @Test
+    void registries_are_kept_replaced_and_removed() {
+        var first = new StoredRegistry(ProjectId.DEFAULT, "a.example:5000", "me", "sealed", NOW);
+        var second = new StoredRegistry(ProjectId.DEFAULT, "b.example", "", "sealed", NOW);
+        store.saveRegistry(second);
+        store.saveRegistry(first);
+        store.saveRegistry(new StoredRegistry(ProjectId.DEFAULT, "b.example", "you", "other", NOW.plusSeconds(1)));
+        assertThat(store.registries(ProjectId.DEFAULT))
+                .containsExactly(
+                        first, new StoredRegistry(ProjectId.DEFAULT, "b.example", "you", "other", NOW.plusSeconds(1)));
+        store.removeRegistry(ProjectId.DEFAULT, "b.example");
+        store.removeRegistry(ProjectId.DEFAULT, "b.example");
+        assertThat(store.registries(ProjectId.DEFAULT)).containsExactly(first);
     }
 }

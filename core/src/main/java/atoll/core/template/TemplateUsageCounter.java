@@ -1,0 +1,82 @@
+package atoll.core.template;
+
+import atoll.core.ProjectId;
+import atoll.core.store.Store;
+import java.time.Instant;
+import java.time.InstantSource;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+
+/**
+ * Counts what templates are used for. Counting costs no write: what was counted is put on record together, every few seconds and at the end;
+ * a server that is killed forgets those seconds.
+ */
+public final class TemplateUsageCounter {
+    private static final long PERIOD_MILLIS = 2000;
+
+    private record Key(ProjectId project, String template) {}
+
+    private record Count(long executions, Instant last) {
+        Count plus(Count more) {
+            return new Count(executions + more.executions, more.last);
+        }
+    }
+
+    private final Store store;
+    private final InstantSource clock;
+    private final Map<Key, Count> pending = new ConcurrentHashMap<>();
+
+    TemplateUsageCounter(Store store, InstantSource clock) {
+        this.store = store;
+        this.clock = clock;
+    }
+
+    /** An execution was begun in a sandbox of it. */
+    public void executed(ProjectId project, String template) {
+        count(project, template, 1);
+    }
+
+    /** A sandbox was made of it. */
+    public void used(ProjectId project, String template) {
+        count(project, template, 0);
+    }
+
+    private void count(ProjectId project, String template, long executions) {
+        pending.merge(new Key(project, template), new Count(executions, clock.instant()), Count::plus);
+    }
+
+    /** Writes until its thread is interrupted. */
+    void run() {
+        try {
+            while (true) {
+                Thread.sleep(PERIOD_MILLIS);
+                flush();
+            }
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+        }
+    }
+
+    void flush() {
+        for (Key key : List.copyOf(pending.keySet())) {
+            Count count = pending.remove(key);
+            if (count != null) {
+                store.addTemplateUsageLater(key.project(), key.template(), count.executions(), count.last());
+            }
+        }
+    }
+
+    Map<String, TemplateUsage> of(ProjectId project) {
+        Map<String, TemplateUsage> usage = new HashMap<>(store.templateUsage(project));
+        pending.forEach((key, count) -> {
+            if (key.project().equals(project)) {
+                usage.put(
+                        key.template(),
+                        usage.getOrDefault(key.template(), TemplateUsage.NONE).plus(count.executions(), count.last()));
+            }
+        });
+        return usage;
+    }
+}
