@@ -82,15 +82,6 @@ def test_a_program_with_its_own_signal_handler_is_interrupted_too(shared):
     assert shared.run_interrupted("print('go'); await new Promise(() => {})").status == "interrupted"
 
 
-@pytest.mark.only("node")
-def test_a_program_that_had_a_signal_handler_is_still_ended_by_the_signal_alone(shared):
-    for _ in range(20):
-        shared.run("process.on('SIGINT', () => {})")
-        assert shared.run_interrupted("print('go'); eval('for (;;);')").status == "interrupted"
-        shared.run("process.removeAllListeners('SIGINT')")
-        assert shared.run_interrupted("print('go'); eval('for (;;);')").status == "interrupted"
-
-
 def test_the_signal_of_an_interrupt_never_hits_the_next_cell(shared):
     for _ in range(60):
         assert shared.run_interrupted("print('go'); await new Promise(() => {})").status == "interrupted"
