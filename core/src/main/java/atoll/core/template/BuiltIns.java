@@ -121,8 +121,9 @@ final class BuiltIns {
                         List.of(),
                         List.of()),
                 LimitChanges.NONE,
-                Language.BASH,
+                // Not Bash: whoever asks for that alone is given the default template.
                 Language.PYTHON,
+                Language.BASH,
                 Language.TYPESCRIPT);
         return Collections.unmodifiableMap(all);
     }
@@ -141,7 +142,8 @@ final class BuiltIns {
                 .name(name)
                 .description(description)
                 .limits(limits)
-                // Eight pools would take the machine from the sandboxes: the others start theirs when they are asked for.
+                // Eight pools would take the machine from the sandboxes: the others start theirs when they are asked
+                // for.
                 .poolDepth(FILLED.contains(id) ? OptionalInt.empty() : OptionalInt.of(0))
                 .defaultLanguage(Optional.of(first));
         TemplateDefinition recipe = draft.recipe(id).definition();
