@@ -1,5 +1,6 @@
 package atoll.core.template;
 
+import atoll.core.AtollException;
 import atoll.core.ProjectId;
 import atoll.core.store.Store;
 import java.time.Instant;
@@ -14,6 +15,8 @@ import java.util.concurrent.ConcurrentHashMap;
  * a server that is killed forgets those seconds.
  */
 public final class TemplateUsageCounter {
+    private static final System.Logger LOG = System.getLogger(TemplateUsageCounter.class.getName());
+
     private static final long PERIOD_MILLIS = 2000;
 
     private record Key(ProjectId project, String template) {}
@@ -62,8 +65,18 @@ public final class TemplateUsageCounter {
     void flush() {
         for (Key key : List.copyOf(pending.keySet())) {
             Count count = pending.remove(key);
-            if (count != null) {
+            if (count == null) {
+                continue;
+            }
+            try {
                 store.addTemplateUsageLater(key.project(), key.template(), count.executions(), count.last());
+            } catch (AtollException e) {
+                // Kept for the next time, and no reason to end anything.
+                pending.merge(key, count, Count::plus);
+                LOG.log(
+                        System.Logger.Level.INFO,
+                        "what templates were used could not be put on record: " + e.message());
+                return;
             }
         }
     }
