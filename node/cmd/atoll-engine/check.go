@@ -18,17 +18,17 @@ import (
 
 // facts are what a doctor wants to know of a machine.
 type facts struct {
-	EngineVersion        string   `json:"engine_version"`
-	RuntimeVersion       string   `json:"runtime_version"`
-	RuntimeBuiltUnix     int64    `json:"runtime_built_unix"`
-	Kernel               string   `json:"kernel"`
-	CPUs                 int      `json:"cpus"`
-	CgroupVersion        int      `json:"cgroup_version"`
-	MemoryTotalBytes     uint64   `json:"memory_total_bytes"`
-	MemoryAvailableBytes uint64   `json:"memory_available_bytes"`
-	DiskTotalBytes       uint64   `json:"disk_total_bytes"`
-	DiskAvailableBytes   uint64   `json:"disk_available_bytes"`
-	Root                 bool     `json:"root"`
+	EngineVersion        string `json:"engine_version"`
+	RuntimeVersion       string `json:"runtime_version"`
+	RuntimeBuiltUnix     int64  `json:"runtime_built_unix"`
+	Kernel               string `json:"kernel"`
+	CPUs                 int    `json:"cpus"`
+	CgroupVersion        int    `json:"cgroup_version"`
+	MemoryTotalBytes     uint64 `json:"memory_total_bytes"`
+	MemoryAvailableBytes uint64 `json:"memory_available_bytes"`
+	DiskTotalBytes       uint64 `json:"disk_total_bytes"`
+	DiskAvailableBytes   uint64 `json:"disk_available_bytes"`
+	Root                 bool   `json:"root"`
 	// DockerProblem is why boxes can't ask for Docker; empty where they can.
 	DockerVersion string   `json:"docker_version"`
 	DockerProblem string   `json:"docker_problem"`

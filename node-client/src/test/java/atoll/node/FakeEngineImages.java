@@ -23,9 +23,10 @@ import io.grpc.Status;
 import io.grpc.stub.ServerCallStreamObserver;
 import io.grpc.stub.StreamObserver;
 import java.io.IOException;
-import java.io.PipedInputStream;
-import java.io.PipedOutputStream;
+import java.io.OutputStream;
 import java.io.UncheckedIOException;
+import java.nio.channels.Channels;
+import java.nio.channels.Pipe;
 import java.time.Duration;
 import java.util.List;
 import java.util.Optional;
@@ -139,7 +140,8 @@ final class FakeEngineImages {
     private static final class Call implements StreamObserver<MakeImageRequest> {
         private final FakeNode node;
         private final ServerCallStreamObserver<MakeImageEvent> reply;
-        private final PipedOutputStream body = new PipedOutputStream();
+        private final Pipe pipe;
+        private final OutputStream body;
         private volatile Optional<NodeStream<ImageEvent>> stream = Optional.empty();
         private volatile boolean cancelled;
         private boolean begun;
@@ -147,6 +149,13 @@ final class FakeEngineImages {
         Call(FakeNode node, ServerCallStreamObserver<MakeImageEvent> reply) {
             this.node = node;
             this.reply = reply;
+            try {
+                // Not Java's piped streams: those take it for the end when the thread is gone that wrote last.
+                pipe = Pipe.open();
+            } catch (IOException e) {
+                throw new UncheckedIOException(e);
+            }
+            body = Channels.newOutputStream(pipe.sink());
         }
 
         @Override
@@ -164,7 +173,7 @@ final class FakeEngineImages {
         }
 
         private void begin(MakeImageBegin begin) throws IOException {
-            var data = new PipedInputStream(body, 1 << 20);
+            var data = Channels.newInputStream(pipe.source());
             Thread maker = Thread.ofVirtual().unstarted(() -> {
                 try {
                     NodeStream<ImageEvent> events =
