@@ -490,6 +490,20 @@ class LifecycleTest {
     }
 
     @Test
+    void a_sandbox_that_its_runtime_can_not_pause_ends_with_its_lifetime_and_is_let_be_while_idle() throws Exception {
+        fixture.node.fail(FakeCall.PAUSE_BOX, FakeCall.Step.BEFORE, failure(ErrorCode.UNSUPPORTED_BY_RUNTIME));
+        SandboxId idle = create(LifecycleChanges.NONE).id();
+        run(idle, "set x 5");
+        SandboxId brief = create(PAUSED_AFTER_A_MINUTE).id();
+        fails(ErrorCode.UNSUPPORTED_BY_RUNTIME, () -> pause(idle));
+        fixture.clock.advance(Duration.ofHours(3));
+        fixture.core().expire();
+        becomes(brief, SandboxState.ENDED);
+        assertThat(get(brief).end().orElseThrow().reason()).isEqualTo(EndReason.EXPIRED);
+        assertThat(run(idle, "get x")).isEqualTo("5");
+    }
+
+    @Test
     void an_idle_sandbox_is_killed_where_that_was_agreed() throws Exception {
         SandboxId id = create(new LifecycleChanges(
                         Optional.empty(),

@@ -25,6 +25,7 @@ import java.util.Set;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
+import java.util.concurrent.atomic.AtomicInteger;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 
@@ -221,6 +222,32 @@ class PoolTest {
         fixture.node.fail(FakeCall.CREATE_SNAPSHOT, FakeCall.Step.MIDWAY, null);
         fixture.full();
         Eventually.until(() -> fixture.node.stored().ids().size() == 1, fixture.node.stored()::ids);
+    }
+
+    @Test
+    void a_pool_of_a_runtime_without_snapshots_is_filled_and_does_not_ask_for_them_again() throws Exception {
+        fixture.close();
+        AtollException never = new AtollException(ErrorCode.UNSUPPORTED_BY_RUNTIME, "it can't do it", "", "");
+        var asked = new AtomicInteger();
+        fixture = new CoreFixture(FOUR_BUN, node -> {
+            node.at(FakeCall.CREATE_SNAPSHOT, FakeCall.Step.BEFORE, () -> {
+                asked.incrementAndGet();
+                throw never;
+            });
+            node.at(FakeCall.PREPARE_BOX, FakeCall.Step.BEFORE, () -> {
+                asked.incrementAndGet();
+                throw never;
+            });
+        });
+        fixture.ready();
+        for (int round = 0; round < 3; round++) {
+            Eventually.until(() -> pool().ready() == 4 && pool().starting() == 0, this::pool);
+            assertThat(fixture.run("print x").output().text()).isEqualTo("x");
+        }
+        Eventually.until(() -> pool().ready() == 4 && pool().starting() == 0, this::pool);
+        assertThat(pool().golden()).isEmpty();
+        assertThat(pool().prepared()).isZero();
+        assertThat(asked.get()).isLessThanOrEqualTo(2);
     }
 
     @Test

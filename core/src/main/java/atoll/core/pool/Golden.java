@@ -164,6 +164,10 @@ final class Golden {
         try {
             made = Optional.of(node.createSnapshot(box, id, SnapshotKind.MEMORY, Map.of(LABEL, label)));
         } catch (AtollException e) {
+            if (e.code() == ErrorCode.UNSUPPORTED_BY_RUNTIME) {
+                giveUp();
+                throw e;
+            }
             problem("no snapshot could be made of a fresh box, so boxes are started from nothing: " + e.message());
             // Its answer may have been lost, so that it is there after all.
             remove(id);

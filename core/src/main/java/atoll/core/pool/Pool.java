@@ -113,6 +113,10 @@ final class Pool implements AutoCloseable {
     @GuardedBy("lock")
     private int preparing;
 
+    /** Whether the runtime can restore anything into a box that was prepared, as far as is known. */
+    @GuardedBy("lock")
+    private boolean preparable = true;
+
     @GuardedBy("lock")
     private long hits;
 
@@ -553,7 +557,7 @@ final class Pool implements AutoCloseable {
     /** One is kept at least: whoever misses first is helped, and shows how many are of use. */
     @GuardedBy("lock")
     private int preparedTarget(long now) {
-        return maxPrepared == 0 ? 0 : Math.clamp(preparedDemand.peak(now), 1, maxPrepared);
+        return maxPrepared == 0 || !preparable ? 0 : Math.clamp(preparedDemand.peak(now), 1, maxPrepared);
     }
 
     @GuardedBy("lock")
@@ -648,11 +652,23 @@ final class Pool implements AutoCloseable {
         } catch (InterruptedException e) {
             Thread.currentThread().interrupt();
         } catch (AtollException e) {
+            if (e.code() == ErrorCode.UNSUPPORTED_BY_RUNTIME) {
+                withoutPrepared();
+            }
             LOG.log(
                     System.Logger.Level.INFO,
                     "pool " + template.id() + ": a box could not be prepared: " + e.message());
         } finally {
             prepared(id, made);
+        }
+    }
+
+    private void withoutPrepared() {
+        lock.lock();
+        try {
+            preparable = false;
+        } finally {
+            lock.unlock();
         }
     }
 
