@@ -212,7 +212,7 @@ class TemplateTest {
         for (int i = 0; i < 2; i++) {
             assertThatThrownBy(() -> sandbox("mine")).isInstanceOfSatisfying(AtollException.class, e -> {
                 assertThat(e.code()).isEqualTo(ErrorCode.TEMPLATE_BUILD_FAILED);
-                assertThat(e.message()).contains("step 3", "RUN fail no such package");
+                assertThat(e.message()).containsOnlyOnce("step 3").containsOnlyOnce("RUN fail no such package");
                 assertThat(e.reason()).contains("before", "no such package");
             });
         }
@@ -220,6 +220,18 @@ class TemplateTest {
         assertThat(detail("mine").summary().build()).isEqualTo(BuildState.FAILED);
         templates().update(caller(), "mine", draft -> draft.dockerfile("FROM atoll/python\nRUN say fine\n"));
         assertThat(sandbox("mine").templateVersion()).isEqualTo(2);
+    }
+
+    @Test
+    void the_dockerfile_that_is_shown_ends_with_the_user_of_the_image_that_it_is_made_of() {
+        create("lower", dockerfile("FROM atoll/python\nRUN say lower\n"));
+        create("mine", new TemplateDraft().image("atoll/lower").commands(List.of("make")));
+        assertThat(ended(build("lower")).state()).isEqualTo(Build.State.READY);
+        assertThat(templates().dockerfile(caller(), "mine", Optional.empty()))
+                .isEqualTo("FROM atoll/lower\nUSER root\nRUN make\nUSER user\n");
+        create("other", new TemplateDraft().image("r.example/x").commands(List.of("make")));
+        assertThat(templates().dockerfile(caller(), "other", Optional.empty()))
+                .isEqualTo("FROM r.example/x\nUSER root\nRUN make\n");
     }
 
     @Test

@@ -96,6 +96,16 @@ final class Statuses {
         return failure(status, what);
     }
 
+    /** What failed and how; the end of what it printed comes after. */
+    private static String firstLine(String message) {
+        return message.lines().findFirst().orElse("");
+    }
+
+    private static String itPrinted(String message) {
+        int end = message.indexOf('\n');
+        return end < 0 ? "" : " It printed last:" + message.substring(end);
+    }
+
     /**
      * Of a call that makes an image.
      *
@@ -117,8 +127,8 @@ final class Statuses {
                         ? failure(status, what)
                         : error(
                                 ErrorCode.BUILD_STEP_FAILED,
-                                message,
-                                "A step of the build failed.",
+                                firstLine(message),
+                                "A step of the build failed." + itPrinted(message),
                                 "Its log has the step's output.",
                                 status);
             case PERMISSION_DENIED, UNAUTHENTICATED ->

@@ -48,6 +48,17 @@ class StatusesTest {
     }
 
     @Test
+    void what_a_failed_step_printed_is_a_reason_and_no_part_of_the_message() {
+        var failed = Statuses.ofImage(
+                Status.FAILED_PRECONDITION.withDescription("step 2 of 3 failed (line 2: RUN x): exit code 1\none\ntwo"),
+                "image mine@1",
+                true);
+        assertThat(failed.code()).isEqualTo(ErrorCode.BUILD_STEP_FAILED);
+        assertThat(failed.message()).isEqualTo("image mine@1: step 2 of 3 failed (line 2: RUN x): exit code 1");
+        assertThat(failed.reason()).endsWith("\none\ntwo");
+    }
+
+    @Test
     void a_connection_that_breaks_while_a_call_is_written_means_that_the_node_is_away() {
         Status closed = Status.UNKNOWN.withCause(new ClosedChannelException());
         assertThat(ofAny(closed, "channel closed")).isEqualTo(ErrorCode.NODE_UNAVAILABLE);

@@ -164,13 +164,15 @@ public final class BuildService {
     }
 
     private static AtollException failed(Build build) {
-        String step = build.step().number() == 0
-                ? ""
-                : " at step " + build.step().number() + " ("
-                        + TemplateDefinition.shown(build.step().text()) + ")";
         String why = build.failure()
                 .map(Build.Failure::message)
                 .orElse("It was " + build.state().text() + ".");
+        // A step that fails is named by the node already.
+        String step = build.step().number() == 0
+                        || why.contains("step " + build.step().number() + " of ")
+                ? ""
+                : " at step " + build.step().number() + " ("
+                        + TemplateDefinition.shown(build.step().text()) + ")";
         String lines = build.failure().map(Build.Failure::lastLines).orElse("");
         return new AtollException(
                 ErrorCode.TEMPLATE_BUILD_FAILED,
@@ -573,10 +575,20 @@ public final class BuildService {
         definition
                 .recipe()
                 .flatMap(catalog::imageByRecipe)
+                .or(() -> baseThatIsHere(project, definition))
                 .ifPresent(image -> bases.put(TemplateDockerfile.BASE, image));
         String user = bases.values().stream().findFirst().map(Image::user).orElse("");
         return TemplateDockerfile.of(definition, definition.recipe().isPresent(), user)
                 .text();
+    }
+
+    /** The image of the template or digest that a definition names; empty if it is not here, or it names a registry's. */
+    private Optional<Image> baseThatIsHere(ProjectId project, TemplateDefinition definition) {
+        if (definition.image().startsWith(TemplateDockerfile.NAMESPACE)) {
+            String id = definition.image().substring(TemplateDockerfile.NAMESPACE.length());
+            return catalog.find(project, id).flatMap(catalog::image);
+        }
+        return ImageKeys.digest(definition.image()).flatMap(catalog::imageByDigest);
     }
 
     /** Removes logs and records of builds that are over and past their time. */

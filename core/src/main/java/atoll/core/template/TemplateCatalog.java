@@ -348,11 +348,15 @@ public final class TemplateCatalog {
 
     /** The one of that id, unless it is deleted or another project's. */
     Known require(ProjectId project, String id) {
-        Known known = picture.byId.get(id);
-        if (known == null || known.isDeleted() || !visible(project, known)) {
-            throw notFound(id);
-        }
-        return known;
+        return known(project, id).orElseThrow(() -> notFound(id));
+    }
+
+    private Optional<Known> known(ProjectId project, String id) {
+        return Optional.ofNullable(picture.byId.get(id)).filter(known -> !known.isDeleted() && visible(project, known));
+    }
+
+    Optional<Template> find(ProjectId project, String id) {
+        return known(project, id).map(Known::now);
     }
 
     private static boolean visible(ProjectId project, Known known) {

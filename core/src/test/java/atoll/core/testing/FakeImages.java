@@ -169,7 +169,7 @@ public final class FakeImages implements NodeImages {
             if (line.startsWith("RUN fail ")) {
                 failure = Optional.of(new AtollException(
                         ErrorCode.BUILD_STEP_FAILED,
-                        "step " + next + ": exit code 1: " + line.substring("RUN fail ".length()),
+                        "step " + next + " of " + lines.size() + " failed (" + line + "): exit code 1",
                         "",
                         "It is a fake node: see the test."));
             }
