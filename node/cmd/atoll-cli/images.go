@@ -47,7 +47,7 @@ func runImageLs(ctx context.Context, s *server, arguments []string, t terminal) 
 			}
 			from := one.Origin
 			if one.Source != "" {
-				from += " " + one.Source
+				from += " " + imageName(one.Source)
 			}
 			return []string{short(one.Digest), one.Name, size(one.Size), or(strings.Join(one.Languages, ","), "-"), from, or(strings.Join(one.Templates, ","), "-"), since(one.BuiltAt)}, nil
 		})
@@ -187,7 +187,10 @@ func runImagePrune(ctx context.Context, s *server, arguments []string, t termina
 	return 0, err
 }
 
-func registryPath(host string) string { return "/v1/registries/" + url.PathEscape(host) }
+// registryPath: the API takes what follows a colon for an action.
+func registryPath(host string) string {
+	return "/v1/registries/" + strings.ReplaceAll(url.PathEscape(host), ":", "%3A")
+}
 
 func runRegistryLs(ctx context.Context, s *server, arguments []string, t terminal) (int, error) {
 	f := newFlags("registry ls")

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"regexp"
 	"strings"
 	"time"
 )
@@ -107,7 +108,7 @@ func templateRow(item json.RawMessage) ([]string, error) {
 		cpu = fmt.Sprintf("%g", one.Limits.CPU)
 	}
 	return []string{
-		id, version, one.BuildState, one.Name, or(one.Image, "-"), or(strings.Join(one.Languages, ","), "-"), size(one.Limits.Memory), cpu,
+		id, version, one.BuildState, one.Name, or(imageName(one.Image), "-"), or(strings.Join(one.Languages, ","), "-"), size(one.Limits.Memory), cpu,
 		fmt.Sprintf("%gs", one.Timeout), fmt.Sprint(one.Executions), since(one.LastUsedAt),
 	}, nil
 }
@@ -437,7 +438,7 @@ func runTemplateVersions(ctx context.Context, s *server, arguments []string, t t
 				current = "yes"
 			}
 			return []string{
-				fmt.Sprint(one.Version), current, one.Name, or(one.Image, "-"), or(strings.Join(one.Languages, ","), "-"), or(short(one.ImageDigest), "-"), since(one.CreatedAt),
+				fmt.Sprint(one.Version), current, one.Name, or(imageName(one.Image), "-"), or(strings.Join(one.Languages, ","), "-"), or(short(one.ImageDigest), "-"), since(one.CreatedAt),
 			}, nil
 		})
 	})
@@ -446,6 +447,11 @@ func runTemplateVersions(ctx context.Context, s *server, arguments []string, t t
 	}
 	return 0, out.flush()
 }
+
+var longDigest = regexp.MustCompile(`\b[0-9a-f]{64}\b`)
+
+// imageName shows what a template or an image is made of: of digests as much as is needed.
+func imageName(image string) string { return longDigest.ReplaceAllStringFunc(image, short) }
 
 // short is as much of a digest as people need to tell it from others.
 func short(digest string) string { return digest[:min(12, len(digest))] }
@@ -480,9 +486,18 @@ func buildRow(item json.RawMessage) ([]string, error) {
 		took = age(one.EndedAt.Sub(*one.StartedAt))
 	}
 	if one.Step != nil {
-		step = fmt.Sprintf("%d of %d: %s", one.Step.Number, one.Step.Total, one.Step.Text)
+		step = fmt.Sprintf("%d of %d: %s", one.Step.Number, one.Step.Total, cut(one.Step.Text))
 	}
 	return []string{one.ID, fmt.Sprint(one.Version), one.State, one.Cause, since(&one.CreatedAt), took, step}, nil
+}
+
+// cut leaves of a step's text what people read: packages are installed by long scripts.
+func cut(text string) string {
+	const most = 120
+	if characters := []rune(text); len(characters) > most {
+		return string(characters[:most-1]) + "…"
+	}
+	return text
 }
 
 // newestBuild is the one that a command means that names none.
@@ -587,16 +602,23 @@ func runTemplateBuild(ctx context.Context, s *server, arguments []string, t term
 	}
 	status := 0
 	for _, id := range named {
+		failed, err := 0, error(nil)
 		if *detach {
 			var begun build
-			if err := s.do(ctx, apiCall{method: http.MethodPost, path: templatePath(id, ":build"), body: fields}, &begun); err != nil {
-				return 0, err
+			if err = s.do(ctx, apiCall{method: http.MethodPost, path: templatePath(id, ":build"), body: fields}, &begun); err == nil {
+				fmt.Fprintf(t.stdout, "%s\n", begun.ID)
 			}
-			fmt.Fprintf(t.stdout, "%s\n", begun.ID)
-			continue
+		} else {
+			failed, err = s.buildOne(ctx, id, fields, t)
 		}
-		failed, err := s.buildOne(ctx, id, fields, t)
-		if err != nil {
+		var refused apiError
+		switch {
+		case *all && isMissing(err):
+			// It was deleted since they were listed.
+		case errors.As(err, &refused) && len(named) > 1:
+			fmt.Fprintf(t.stderr, "atoll: %s: %v\n", printable(id), err)
+			failed = statusFailed
+		case err != nil:
 			return 0, err
 		}
 		status = max(status, failed)
@@ -618,7 +640,9 @@ func (s *server) buildOne(ctx context.Context, id string, fields map[string]any,
 	if ended.State != "ready" {
 		reason := ""
 		if ended.Failure != nil {
-			reason = ": " + ended.Failure.Message
+			// The lines of the log have been shown.
+			line, _, _ := strings.Cut(ended.Failure.Message, "\n")
+			reason = ": " + line
 		}
 		fmt.Fprintf(t.stderr, "atoll: template %s: %s%s (./atoll template logs %s)\n", printable(id), ended.State, printable(reason), printable(id))
 		return statusFailed, nil
@@ -686,7 +710,7 @@ func printBuildEvent(to io.Writer, e event, ended **build) error {
 		if step.Cached {
 			cached = " (cached)"
 		}
-		_, err := fmt.Fprintf(to, "[%d/%d] %s%s\n", step.Number, step.Total, printable(step.Text), cached)
+		_, err := fmt.Fprintf(to, "[%d/%d] %s%s\n", step.Number, step.Total, printable(cut(step.Text)), cached)
 		return err
 	case "log":
 		var log struct{ Text string }

@@ -154,7 +154,7 @@ func TestBuildIsFollowedToItsEndAndItsFailureIsTheStatus(t *testing.T) {
 		io.WriteString(w, buildLog)
 		// It breaks off once, and is told from its beginning then.
 		if tries++; tries > 1 {
-			fmt.Fprintf(w, "event: done\ndata: {\"build_id\":\"build-1\",\"state\":%q,\"failure\":{\"message\":\"RUN make: exit status 2\"}}\n\n", state)
+			fmt.Fprintf(w, "event: done\ndata: {\"build_id\":\"build-1\",\"state\":%q,\"failure\":{\"message\":\"RUN make: exit status 2\\nc\"}}\n\n", state)
 		}
 	})
 	status, _, stderr, err := cli(t, "", "template", "build", "t", "--no-cache")
@@ -163,7 +163,7 @@ func TestBuildIsFollowedToItsEndAndItsFailureIsTheStatus(t *testing.T) {
 	}
 	state = "failed"
 	status, _, stderr, err = cli(t, "", "template", "build", "t")
-	if err != nil || status != statusFailed || !strings.Contains(stderr, "RUN make: exit status 2") {
+	if err != nil || status != statusFailed || !strings.HasSuffix(stderr, "\nc\natoll: template t: failed: RUN make: exit status 2 (./atoll template logs t)\n") {
 		t.Fatalf("status %d, %q, %v", status, stderr, err)
 	}
 }
@@ -187,6 +187,19 @@ func TestBuildOfAllIsOfThoseThatAreNotBuilt(t *testing.T) {
 	}
 }
 
+func TestBuildOfOneThatIsRefusedKeepsNoOther(t *testing.T) {
+	f := newFake(t)
+	f.answer("GET /v1/templates", 200, `{"items":[{"id":"gone","build_state":"none"},{"id":"b","build_state":"none"}],"next":null}`)
+	f.answer("POST /v1/templates/gone:build", 404, `{"error":{"code":"template_not_found","message":"none"}}`)
+	f.answer("POST /v1/templates/b:build", 200, `{"build_id":"build-b"}`)
+	if status, stdout, stderr, err := cli(t, "", "template", "build", "--all", "-d"); err != nil || status != 0 || stdout != "build-b\n" {
+		t.Errorf("status %d, %q, %q, %v", status, stdout, stderr, err)
+	}
+	if status, stdout, stderr, err := cli(t, "", "template", "build", "-d", "gone", "b"); err != nil || status != statusFailed || stdout != "build-b\n" || !strings.Contains(stderr, "gone") {
+		t.Errorf("status %d, %q, %q, %v", status, stdout, stderr, err)
+	}
+}
+
 func TestLogsAndCancelMeanTheNewestBuildUnlessToldOtherwise(t *testing.T) {
 	f := newFake(t)
 	f.answer("GET /v1/templates/t/builds", 200, `{"items":[{"build_id":"build-old","created_at":"2026-01-01T00:00:00Z"},{"build_id":"build-new","created_at":"2026-01-02T00:00:00Z"}],"next":null}`)
@@ -203,13 +216,36 @@ func TestLogsAndCancelMeanTheNewestBuildUnlessToldOtherwise(t *testing.T) {
 
 func TestPasswordOfARegistryIsReadFromStdin(t *testing.T) {
 	f := newFake(t)
-	kept := f.took("PUT /v1/registries/{host}", `{"host":"r.example:5000","username":"me"}`)
+	kept := map[string]any{}
+	f.mux.HandleFunc("PUT /v1/registries/{host}", func(w http.ResponseWriter, r *http.Request) {
+		// What follows a colon is an action to the API.
+		if got := r.URL.EscapedPath(); got != "/v1/registries/r.example%3A5000" {
+			t.Errorf("path %s", got)
+		}
+		if err := json.NewDecoder(r.Body).Decode(&kept); err != nil {
+			t.Error(err)
+		}
+		io.WriteString(w, `{"host":"r.example:5000","username":"me"}`)
+	})
 	status, stdout, stderr, err := cli(t, "s3cret\nrest", "registry", "login", "r.example:5000", "-u", "me")
-	if err != nil || status != 0 || (*kept)["password"] != "s3cret" || (*kept)["username"] != "me" || strings.Contains(stdout+stderr, "s3cret") {
-		t.Fatalf("status %d, %q, %q, %v, %v", status, stdout, stderr, *kept, err)
+	if err != nil || status != 0 || kept["password"] != "s3cret" || kept["username"] != "me" || strings.Contains(stdout+stderr, "s3cret") {
+		t.Fatalf("status %d, %q, %q, %v, %v", status, stdout, stderr, kept, err)
 	}
 	if status, _, _, err := cli(t, "\n", "registry", "login", "r.example:5000"); status == 0 || err == nil {
 		t.Error("an empty password was sent")
+	}
+}
+
+func TestWhatIsTooLongForALineIsCut(t *testing.T) {
+	f := newFake(t)
+	script, digest := strings.Repeat("é", 500), strings.Repeat("0123456789abcdef", 4)
+	f.answer("GET /v1/templates/t/builds", 200, `{"items":[{"build_id":"b","step":{"number":1,"total":2,"text":"`+script+`"}}],"next":null}`)
+	f.answer("GET /v1/templates", 200, `{"items":[{"id":"t","image":"`+digest+`"}],"next":null}`)
+	if status, stdout, _, err := cli(t, "", "template", "builds", "t"); err != nil || status != 0 || !strings.Contains(stdout, "1 of 2: "+script[:2*119]+"…\n") {
+		t.Errorf("status %d, %q, %v", status, stdout, err)
+	}
+	if status, stdout, _, err := cli(t, "", "template", "ls"); err != nil || status != 0 || strings.Contains(stdout, digest) || !strings.Contains(stdout, digest[:12]) {
+		t.Errorf("status %d, %q, %v", status, stdout, err)
 	}
 }
 
