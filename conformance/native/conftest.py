@@ -43,7 +43,7 @@ def pytest_sessionfinish(session, exitstatus):
 
 @pytest.fixture(scope="session")
 def atoll():
-    with installations.installation() as running:
+    with installations.installation(build_allow=installations.mirrors_of_this_network()) as running:
         yield running
 
 

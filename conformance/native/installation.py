@@ -2,6 +2,7 @@
 
 import contextlib
 import http.client
+import ipaddress
 import json
 import os
 import pathlib
@@ -287,6 +288,22 @@ class Installation:
         """Writes server.conf, with _ for the first dot of each name; holds from the next `up` on."""
         self.data.mkdir(exist_ok=True)
         (self.data / "server.conf").write_text("".join(f"{name.replace('_', '.', 1)}={value}\n" for name, value in settings.items()))
+
+
+# What builds take packages from.
+MIRRORS = ("deb.debian.org:80", "pypi.org:443", "files.pythonhosted.org:443", "registry.npmjs.org:443")
+
+
+def mirrors_of_this_network():
+    """The value of build.allow: which of them lead to addresses that are not public, as where a network has mirrors of its own."""
+
+    def private(name):
+        host, port = name.split(":")
+        with contextlib.suppress(OSError):
+            return not all(ipaddress.ip_address(found[4][0]).is_global for found in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+        return False
+
+    return ",".join(name for name in MIRRORS if private(name))
 
 
 def start_time(pid):

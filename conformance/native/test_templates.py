@@ -2,6 +2,8 @@
 
 import http.client
 import io
+import pathlib
+import ssl
 import tarfile
 import threading
 import time
@@ -13,8 +15,8 @@ from installation import ApiError, sse
 
 BUILD_SECONDS = 600
 
-# They build images with packages of the internet.
-pytestmark = pytest.mark.long
+# These build images with packages of the internet.
+with_internet = pytest.mark.long
 
 
 @pytest.fixture
@@ -36,6 +38,31 @@ def template(client):
         except ApiError as e:
             assert e.code == "template_not_found"
     client.call("POST", "/v1/images:prune")
+
+
+@pytest.fixture
+def trusting(client, template):
+    """A template as the one named, whose package managers trust whom this machine trusts: its mirrors may have certificates of their own."""
+
+    def make(base):
+        trusted = ssl.get_default_verify_paths().cafile
+        if not trusted:
+            return "atoll/" + base
+        path = "/etc/ssl/trusted-by-the-tests.pem"
+        name = template(dockerfile=f"FROM atoll/{base}\nCOPY trusted.pem {path}\nENV PIP_CERT={path} NODE_EXTRA_CA_CERTS={path}\n")
+        put_context(client, name, "trusted.pem", pathlib.Path(trusted).read_bytes())
+        return "atoll/" + name
+
+    return make
+
+
+def put_context(client, name, path, content):
+    tar = io.BytesIO()
+    with tarfile.open(fileobj=tar, mode="w") as archive:
+        entry = tarfile.TarInfo(path)
+        entry.size = len(content)
+        archive.addfile(entry, io.BytesIO(content))
+    client.call("PUT", f"/v1/templates/{name}/context", tar.getvalue())
 
 
 def build(client, name, **fields):
@@ -134,17 +161,19 @@ def test_files_and_commands_are_in_the_image_whatever_their_names(client, templa
     box = boxes(template=name)
     assert run(client, box.id, f"import os; s = os.stat({odd!r}); print(open({odd!r}).read(), oct(s.st_mode & 0o777), s.st_uid)") == "odd é 0o640 1000"
     assert run(client, box.id, "print(open('/srv/bytes', 'rb').read())") == repr(b"\x00\x01\x02")
-    assert run(client, box.id, "print(open('/srv/one').read() + open('/srv/two').read(), end='')") == "one\n$HOME 'quoted' \"twice\"\n"
+    assert run(client, box.id, "print(open('/srv/one', 'rb').read() + open('/srv/two', 'rb').read())") == repr(b"one\n$HOME 'quoted' \"twice\"\n")
     assert run(client, box.id, "import os; print(os.getuid())") == "1000"
 
 
-def test_pip_packages_are_installed_with_the_images_python(client, template, boxes):
-    name = template(packages={"pip": ["iniconfig==2.0.0", "six>=1.16; python_version > '3'"]})
+@with_internet
+def test_pip_packages_are_installed_with_the_images_python(client, template, trusting, boxes):
+    name = template(image=trusting("python"), packages={"pip": ["iniconfig==2.0.0", "six>=1.16; python_version > '3'"]})
     ready(client, name)
     box = boxes(template=name)
     assert run(client, box.id, "import importlib.metadata as m, six; print(m.version('iniconfig'), bool(six.__version__))") == "2.0.0 True"
 
 
+@with_internet
 def test_apt_packages_are_installed(client, template, boxes):
     name = template(packages={"apt": ["tree"]})
     ready(client, name)
@@ -153,8 +182,9 @@ def test_apt_packages_are_installed(client, template, boxes):
     assert run(client, box.id, "import os; print(os.listdir('/var/lib/apt/lists'))") == "[]"
 
 
-def test_npm_packages_are_found_from_any_folder(client, template, boxes):
-    name = template(image="atoll/typescript-bun", packages={"npm": ["is-odd@3.0.1"]})
+@with_internet
+def test_npm_packages_are_found_from_any_folder(client, template, trusting, boxes):
+    name = template(image=trusting("typescript-bun"), packages={"npm": ["is-odd@3.0.1"]})
     ready(client, name)
     box = boxes(template=name)
     assert run(client, box.id, "import odd from 'is-odd'; console.log(odd(3))", "typescript") == "true"
@@ -204,12 +234,7 @@ def test_a_new_version_leaves_running_sandboxes_alone_and_a_failed_one_leaves_th
 
 def test_a_context_is_copied_from(client, template, boxes):
     name = template(dockerfile="FROM atoll/python\nCOPY folder /srv/folder\n")
-    tar = io.BytesIO()
-    with tarfile.open(fileobj=tar, mode="w") as archive:
-        entry = tarfile.TarInfo("folder/a.txt")
-        entry.size = 5
-        archive.addfile(entry, io.BytesIO(b"hello"))
-    client.call("PUT", f"/v1/templates/{name}/context", tar.getvalue())
+    put_context(client, name, "folder/a.txt", b"hello")
     ready(client, name)
     assert run(client, boxes(template=name).id, "print(open('/srv/folder/a.txt').read())") == "hello"
 
