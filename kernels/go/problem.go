@@ -71,7 +71,12 @@ func (c *cell) unresolved(err error) error {
 	}
 	var found error
 	for _, one := range parsed.parts {
+		file, isFile := one.node.(*ast.File)
 		ast.Inspect(one.node, func(node ast.Node) bool {
+			// The name of the package, which no cell has written.
+			if isFile && node == file.Name {
+				return false
+			}
 			switch node := node.(type) {
 			case *ast.SelectorExpr:
 				if name, ok := node.X.(*ast.Ident); ok {

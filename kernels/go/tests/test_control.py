@@ -16,6 +16,7 @@ def alive(kernel):
     [
         ("x := 1\ny := 2\nz := x +", "SyntaxError", "", None),
         ("a := 1\nb := undefinedName", "CompileError", "undefined: undefinedName", "2"),
+        ("var a = 1; b := undefinedName", "CompileError", "undefined: undefinedName", "1"),
         ('var s string = 5', "CompileError", "cannot convert 5 to string", "1"),
         ("strings.ToUpper(`x`)", "CompileError", 'undefined: strings (remedy: import "strings")', "1"),
         ("json.Marshal(1)", "CompileError", 'undefined: json (remedy: import "encoding/json")', "1"),
