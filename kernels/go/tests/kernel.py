@@ -67,6 +67,8 @@ class Kernel:
         theirs = [out, err, commands, events, acks]
 
         def arrange():
+            # Whoever started the tests may ignore it, and children inherit that.
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
             high = [os.dup2(fd, 100 + i) for i, fd in enumerate(theirs)]
             for i, fd in enumerate(high):
                 os.dup2(fd, i + 1)
