@@ -235,6 +235,21 @@ class TemplateTest {
     }
 
     @Test
+    void of_many_templates_that_have_a_language_some_are_named() throws Exception {
+        for (int i = 0; i < 9; i++) {
+            create("python-" + i, dockerfile("FROM atoll/python\nRUN say " + i + "\n"));
+            assertThat(ended(build("python-" + i)).state()).isEqualTo(Build.State.READY);
+        }
+        SandboxId bun = sandbox("typescript-bun").id();
+        var code = CodeExecRequest.of("print").in(bun).withLanguage("python");
+        assertThatThrownBy(() -> fixture.run(code)).isInstanceOfSatisfying(AtollException.class, e -> {
+            assertThat(e.code()).isEqualTo(ErrorCode.LANGUAGE_UNAVAILABLE);
+            assertThat(e.remediation().split(" or ")).hasSize(4);
+            assertThat(e.remediation()).contains("python");
+        });
+    }
+
+    @Test
     void what_failed_for_want_of_a_registry_is_tried_again_by_the_next_use() {
         create("mine", new TemplateDraft().image(FakeImages.AWAY + "x"));
         for (int i = 1; i <= 2; i++) {

@@ -31,6 +31,9 @@ import java.util.function.Consumer;
 public final class TemplateCatalog {
     public static final String DEFAULT = BuiltIns.DEFAULT;
 
+    /** Templates that an error names in the place of one that can't be used. */
+    private static final int MOST_NAMED = 4;
+
     /** A template with its versions. {@code record} is empty for one that comes with Atoll and is as it came. */
     record Known(
             String id,
@@ -446,6 +449,7 @@ public final class TemplateCatalog {
         List<String> others = all().stream()
                 .filter(other -> chosen.isPresent() && other.languages().contains(chosen.get()))
                 .map(Template::id)
+                .limit(MOST_NAMED)
                 .toList();
         String has = template.languages().isEmpty()
                 ? "none: it has no interpreter that Atoll knows"
