@@ -73,6 +73,9 @@ func readTemplateFile(path string) (templateOnFile, error) {
 			return told(errors.New("context (expected: the name of a folder)"))
 		}
 		t.folder = near(t.folder)
+		if err := isFolder(t.folder); err != nil {
+			return told(fmt.Errorf("context: %w", err))
+		}
 		delete(fields, "context")
 	}
 	if name, ok := fields["dockerfile"].(string); ok && name != "" && !strings.Contains(name, "\n") {
@@ -263,6 +266,15 @@ func (s *server) apply(ctx context.Context, one templateOnFile, building, asJSON
 		fmt.Fprintf(t.stderr, "%s: %s\n", printable(one.id), what)
 	}
 	return s.told(ctx, item, building, asJSON, t)
+}
+
+// isFolder fails where a build context is not there. It is asked before anything is made or changed.
+func isFolder(folder string) error {
+	root, err := os.OpenRoot(folder)
+	if err != nil {
+		return err
+	}
+	return root.Close()
 }
 
 // putContext sends a folder as a template's build context, without what .dockerignore names. The same files make the same archive.

@@ -306,6 +306,10 @@ func changeTemplate(ctx context.Context, s *server, name string, arguments []str
 	if *folder == "" {
 		return s.change(ctx, call(id, fields), *building, *asJSON, t)
 	}
+	// Before anything is made that would then have no context.
+	if err := isFolder(*folder); err != nil {
+		return 0, err
+	}
 	var item json.RawMessage
 	if err := s.do(ctx, call(id, fields), &item); err != nil {
 		return 0, err

@@ -112,6 +112,7 @@ func TestTemplateFileThatIsWrongIsToldBeforeAnythingIsChanged(t *testing.T) {
 		"id: a\n---\nid: b":                   "more than one document",
 		"id: a\ndockerfile: ./missing":        "missing",
 		"id: a\ncontext: 3":                   "context",
+		"id: a\ncontext: missing":             "context",
 		"id: a\nfiles: [3]":                   "files[0]",
 		"id: a\nfiles: [{path: /x, from: y}]": "files[0]",
 		"id: [":                               "yaml",
@@ -139,6 +140,17 @@ func TestFlagsOfATemplateBecomeItsFields(t *testing.T) {
 	}
 	if status, _, _, err := cli(t, "", "template", "edit", "t"); status == 0 || err == nil {
 		t.Error("a change of nothing was sent")
+	}
+}
+
+func TestTemplateWhoseContextIsMissingIsNotMade(t *testing.T) {
+	f := newFake(t)
+	made := f.took("POST /v1/templates", `{"id":"t","newest_version":1,"build_state":"none"}`)
+	for _, folder := range []string{"missing", "file"} {
+		path := filepath.Join(inFolder(t, map[string]string{"file": ""}), folder)
+		if status, _, _, err := cli(t, "", "template", "create", "t", "--image", "debian:12", "--context", path); status == 0 || err == nil || len(*made) > 0 {
+			t.Errorf("%s: status %d, %v, made %v", folder, status, err, *made)
+		}
 	}
 }
 
