@@ -1,6 +1,7 @@
 package atoll.store;
 
 import atoll.core.AtollException;
+import atoll.core.ErrorCode;
 import com.google.errorprone.annotations.concurrent.GuardedBy;
 import java.sql.SQLException;
 import java.util.ArrayList;
@@ -84,6 +85,14 @@ final class Writer implements AutoCloseable {
         } catch (CompletionException e) {
             if (e.getCause() instanceof AtollException known) {
                 throw known;
+            }
+            if (e.getCause() instanceof SQLException refused && dialect.isDiskFull(refused)) {
+                throw new AtollException(
+                        ErrorCode.DISK_FULL,
+                        "the store could not write: " + refused.getMessage(),
+                        "The disk of the server's data folder is full.",
+                        "Make room: delete sandboxes and snapshots, or move the data folder to a larger disk.",
+                        refused);
             }
             throw AtollException.internal("the store could not write", e.getCause());
         }

@@ -4,6 +4,7 @@ import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import atoll.core.AtollException;
+import atoll.core.ErrorCode;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.sql.Connection;
@@ -52,7 +53,9 @@ class WriterTest {
             assertThat(inserted).isEqualTo(1);
             assertThat(reserve.times).isEqualTo(1);
             assertThatThrownBy(() -> writer.write(to -> to.update("insert into t (text) values (?)", large)))
-                    .isInstanceOf(AtollException.class);
+                    .isInstanceOfSatisfying(
+                            AtollException.class,
+                            told -> assertThat(told.code()).isEqualTo(ErrorCode.DISK_FULL));
             int deleted = writer.write(to -> to.update("delete from t"));
             assertThat(deleted).isEqualTo(1);
         }
