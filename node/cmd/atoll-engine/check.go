@@ -18,21 +18,18 @@ import (
 
 // facts are what a doctor wants to know of a machine.
 type facts struct {
-	EngineVersion        string `json:"engine_version"`
-	RuntimeVersion       string `json:"runtime_version"`
-	RuntimeBuiltUnix     int64  `json:"runtime_built_unix"`
-	Kernel               string `json:"kernel"`
-	CPUs                 int    `json:"cpus"`
-	CgroupVersion        int    `json:"cgroup_version"`
-	MemoryTotalBytes     uint64 `json:"memory_total_bytes"`
-	MemoryAvailableBytes uint64 `json:"memory_available_bytes"`
-	DiskTotalBytes       uint64 `json:"disk_total_bytes"`
-	DiskAvailableBytes   uint64 `json:"disk_available_bytes"`
-	Root                 bool   `json:"root"`
-	// DockerProblem is why boxes can't ask for Docker; empty where they can.
-	DockerVersion string   `json:"docker_version"`
-	DockerProblem string   `json:"docker_problem"`
-	Warnings      []string `json:"warnings"`
+	EngineVersion        string   `json:"engine_version"`
+	RuntimeVersion       string   `json:"runtime_version"`
+	RuntimeBuiltUnix     int64    `json:"runtime_built_unix"`
+	Kernel               string   `json:"kernel"`
+	CPUs                 int      `json:"cpus"`
+	CgroupVersion        int      `json:"cgroup_version"`
+	MemoryTotalBytes     uint64   `json:"memory_total_bytes"`
+	MemoryAvailableBytes uint64   `json:"memory_available_bytes"`
+	DiskTotalBytes       uint64   `json:"disk_total_bytes"`
+	DiskAvailableBytes   uint64   `json:"disk_available_bytes"`
+	Root                 bool     `json:"root"`
+	Warnings             []string `json:"warnings"`
 }
 
 func factsOf(o options) facts {
@@ -93,11 +90,5 @@ func existing(path string) string {
 func check(o options) error {
 	encoder := json.NewEncoder(os.Stdout)
 	encoder.SetIndent("", "  ")
-	f := factsOf(o)
-	if d, err := dockerDriver(o, nil); err != nil {
-		f.DockerProblem = err.Error()
-	} else {
-		f.DockerVersion = d.Version()
-	}
-	return encoder.Encode(f)
+	return encoder.Encode(factsOf(o))
 }

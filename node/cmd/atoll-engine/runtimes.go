@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"time"
@@ -32,6 +33,11 @@ func runtimes(o options, gvisor driver.Driver, groups cgroup.Hierarchy) (*driver
 		about.Problem = err.Error()
 	} else {
 		second = d
+		ctx, cancel := context.WithTimeout(context.Background(), dockerPatience)
+		defer cancel()
+		if err := d.Prune(ctx); err != nil {
+			slog.Warn("images that nothing needs are still in Docker", "error", err)
+		}
 		about.Available, about.Version = true, d.Version()
 		if !d.LimitsDisk() {
 			about.Lacks = append(about.Lacks, "disk_limit")

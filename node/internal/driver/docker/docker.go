@@ -109,7 +109,7 @@ func New(ctx context.Context, o Options) (*Driver, error) {
 			d.limitsDisk = true
 		}
 	}
-	return d, d.images.prune(ctx, false)
+	return d, nil
 }
 
 // LimitsDisk says whether DiskBytes of a Spec holds.
@@ -459,5 +459,8 @@ func (d *Driver) list(ctx context.Context) ([]string, error) {
 	return ids, nil
 }
 
-// Purge removes the images that Docker was given. Requires: no box is left.
+// Prune removes the images that Docker was given and whose files are gone.
+func (d *Driver) Prune(ctx context.Context) error { return d.images.prune(ctx, false) }
+
+// Purge removes all images that Docker was given. Requires: no box is left.
 func (d *Driver) Purge(ctx context.Context) error { return d.images.prune(ctx, true) }
