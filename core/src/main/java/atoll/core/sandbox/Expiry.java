@@ -155,27 +155,17 @@ public final class Expiry {
         try {
             lifecycles.pauseIf(alive, () -> due(alive, clock.instant()).isPresent());
         } catch (AtollException e) {
+            alive.nextPause = clock.instant().plus(RETRY);
             if (e.code() == ErrorCode.UNSUPPORTED_BY_RUNTIME) {
-                neverPaused(alive);
+                // Its lifetime is its end then; it is let be while nobody uses it, since nothing of it could be kept.
+                end(alive, () -> due(alive, clock.instant()).filter(reason -> reason == EndReason.EXPIRED));
                 return;
             }
-            alive.nextPause = clock.instant().plus(RETRY);
             boolean ended = e.code() == ErrorCode.SANDBOX_ENDED;
             LOG.log(
                     ended ? System.Logger.Level.DEBUG : System.Logger.Level.WARNING,
                     "sandbox " + alive.id() + ", whose time is up, could not be paused; it is tried again in " + RETRY
                             + ": " + e.getMessage());
-        }
-    }
-
-    /** Its runtime can't pause: its lifetime is its end then, and it is let be while nobody uses it, since nothing of it could be kept. */
-    private void neverPaused(LiveSandbox alive) {
-        Supplier<Optional<EndReason>> expired =
-                () -> due(alive, clock.instant()).filter(reason -> reason == EndReason.EXPIRED);
-        if (expired.get().isPresent()) {
-            end(alive, expired);
-        } else {
-            alive.nextPause = clock.instant().plus(RETRY);
         }
     }
 
