@@ -60,8 +60,7 @@ func runImageLs(ctx context.Context, s *server, arguments []string, t terminal) 
 
 func printImage(t terminal, asJSON bool, item json.RawMessage) error {
 	if asJSON {
-		_, err := fmt.Fprintf(t.stdout, "%s\n", item)
-		return err
+		return printRaw(t.stdout, item)
 	}
 	var one image
 	if err := json.Unmarshal(item, &one); err != nil {
@@ -100,40 +99,13 @@ func runImageImport(ctx context.Context, s *server, arguments []string, t termin
 	if err != nil {
 		return 0, err
 	}
-	from, length := t.stdin, int64(-1)
-	if path != "-" {
-		file, err := os.Open(path)
-		if err != nil {
-			return 0, err
-		}
-		defer file.Close()
-		if found, err := file.Stat(); err == nil && found.Mode().IsRegular() {
-			length = found.Size()
-		}
-		from = file
-	}
 	query := url.Values{}
 	if *name != "" {
 		query.Set("name", *name)
 	}
-	body := io.Reader(&counter{from: from})
-	if length == 0 {
-		body = http.NoBody
-	}
-	request, err := s.request(ctx, http.MethodPost, "/v1/images:import", query, body)
+	item, err := s.upload(ctx, path, t.stdin, "/v1/images:import", query, "application/x-tar", "no image was made")
 	if err != nil {
 		return 0, err
-	}
-	request.ContentLength = length
-	request.Header.Set("Content-Type", "application/x-tar")
-	reply, err := s.send(request)
-	if err != nil {
-		return 0, incomplete(err, "no image was made")
-	}
-	defer reply.Body.Close()
-	item, err := io.ReadAll(reply.Body)
-	if err != nil {
-		return 0, unreachable{s.url, err}
 	}
 	return 0, printImage(t, *asJSON, item)
 }
@@ -173,8 +145,7 @@ func runImagePrune(ctx context.Context, s *server, arguments []string, t termina
 		return 0, err
 	}
 	if *asJSON {
-		_, err := fmt.Fprintf(t.stdout, "%s\n", item)
-		return 0, err
+		return 0, printRaw(t.stdout, item)
 	}
 	var pruned struct {
 		Digests []string `json:"digests"`
@@ -240,8 +211,7 @@ func runRegistryLogin(ctx context.Context, s *server, arguments []string, t term
 		return 0, err
 	}
 	if *asJSON {
-		_, err := fmt.Fprintf(t.stdout, "%s\n", item)
-		return 0, err
+		return 0, printRaw(t.stdout, item)
 	}
 	_, err = fmt.Fprintf(t.stdout, "%s  kept\n", printable(host))
 	return 0, err

@@ -286,11 +286,24 @@ func runSnapshotImport(ctx context.Context, s *server, arguments []string, t ter
 	if len(words) != 1 {
 		return 0, usageError(fmt.Sprintf("%d files (expected: one)", len(words)))
 	}
-	from, length := t.stdin, int64(-1)
-	if words[0] != "-" {
-		file, err := os.Open(words[0])
+	query := url.Values{}
+	if *name != "" {
+		query.Set("name", *name)
+	}
+	item, err := s.upload(ctx, words[0], t.stdin, "/v1/snapshots/file", query, "application/octet-stream", "no snapshot was made")
+	if err != nil {
+		return 0, err
+	}
+	return 0, printSnapshot(t, *asJSON, item)
+}
+
+// upload sends a file, "-" for stdin, as the body of a call; left is what there is if it breaks off.
+func (s *server) upload(ctx context.Context, path string, stdin io.Reader, to string, query url.Values, contentType, left string) (json.RawMessage, error) {
+	from, length := stdin, int64(-1)
+	if path != "-" {
+		file, err := os.Open(path)
 		if err != nil {
-			return 0, err
+			return nil, err
 		}
 		defer file.Close()
 		if found, err := file.Stat(); err == nil && found.Mode().IsRegular() {
@@ -298,29 +311,30 @@ func runSnapshotImport(ctx context.Context, s *server, arguments []string, t ter
 		}
 		from = file
 	}
-	query := url.Values{}
-	if *name != "" {
-		query.Set("name", *name)
-	}
 	// A reader of its own type: that the body is closed by the client is none of stdin's business.
 	body := io.Reader(&counter{from: from})
 	if length == 0 {
 		body = http.NoBody
 	}
-	request, err := s.request(ctx, http.MethodPost, "/v1/snapshots/file", query, body)
+	request, err := s.request(ctx, http.MethodPost, to, query, body)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	request.ContentLength = length
-	request.Header.Set("Content-Type", "application/octet-stream")
+	request.Header.Set("Content-Type", contentType)
+	return s.sendBody(request, left)
+}
+
+// sendBody sends a request with a large body and returns the answer; left is what there is if it breaks off.
+func (s *server) sendBody(request *http.Request, left string) (json.RawMessage, error) {
 	reply, err := s.send(request)
 	if err != nil {
-		return 0, incomplete(err, "no snapshot was made")
+		return nil, incomplete(err, left)
 	}
 	defer reply.Body.Close()
-	text, err := io.ReadAll(reply.Body)
+	item, err := io.ReadAll(reply.Body)
 	if err != nil {
-		return 0, unreachable{s.url, err}
+		return nil, unreachable{s.url, err}
 	}
-	return 0, printSnapshot(t, *asJSON, text)
+	return item, nil
 }

@@ -42,8 +42,7 @@ func (t *table) row(group string, item json.RawMessage, shown func(json.RawMessa
 			fields["sandbox_id"], _ = json.Marshal(group)
 			item, _ = json.Marshal(fields)
 		}
-		_, err := fmt.Fprintf(t.out, "%s\n", item)
-		return err
+		return printRaw(t.out, item)
 	}
 	columns, err := shown(item)
 	if err != nil {
@@ -51,6 +50,12 @@ func (t *table) row(group string, item json.RawMessage, shown func(json.RawMessa
 	}
 	t.write(append([]string{group}, columns...))
 	return nil
+}
+
+// printRaw prints an item for programs, as it came.
+func printRaw(to io.Writer, item json.RawMessage) error {
+	_, err := fmt.Fprintf(to, "%s\n", item)
+	return err
 }
 
 func (t *table) write(columns []string) {

@@ -292,16 +292,7 @@ func (s *server) putContext(ctx context.Context, id, folder string) (json.RawMes
 		return nil, err
 	}
 	request.Header.Set("Content-Type", "application/x-tar")
-	reply, err := s.send(request)
-	if err != nil {
-		return nil, incomplete(err, "the template has its old context")
-	}
-	defer reply.Body.Close()
-	item, err := io.ReadAll(reply.Body)
-	if err != nil {
-		return nil, unreachable{s.url, err}
-	}
-	return item, nil
+	return s.sendBody(request, "the template has its old context")
 }
 
 func packContext(root *os.Root, to io.Writer) error {

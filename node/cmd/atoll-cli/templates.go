@@ -147,8 +147,7 @@ func runTemplateShow(ctx context.Context, s *server, arguments []string, t termi
 		return 0, err
 	}
 	if *asJSON {
-		_, err := fmt.Fprintf(t.stdout, "%s\n", item)
-		return 0, err
+		return 0, printRaw(t.stdout, item)
 	}
 	var shown template
 	if err := json.Unmarshal(item, &shown); err != nil {
@@ -565,8 +564,7 @@ func runTemplateCancel(ctx context.Context, s *server, arguments []string, t ter
 		return 0, err
 	}
 	if *asJSON {
-		_, err := fmt.Fprintf(t.stdout, "%s\n", item)
-		return 0, err
+		return 0, printRaw(t.stdout, item)
 	}
 	var b build
 	if err := json.Unmarshal(item, &b); err != nil {
