@@ -103,7 +103,7 @@ contents_of_every_image() {
   check "$name: metadata has the file's size" "$(stat -c %s "$image")" "$(jq -r .size_bytes "$metadata")"
   check "$name: metadata names bash's version as dpkg does" "$(jq -r .packages.debian.bash "$metadata")" "$(answer "bash version as dpkg says")"
   check "$name: its default language is one of its languages" "true" "$(jq '.default_language as $d | .languages | index($d) != null' "$metadata")"
-  check "$name: it is not larger than 800 MB" "yes" "$( (($(stat -c %s "$image") < 800000000)) && echo yes)"
+  check "$name: it is not larger than 900 MB" "yes" "$( (($(stat -c %s "$image") < 900000000)) && echo yes)"
 }
 
 contents_of_python() {
@@ -246,6 +246,8 @@ image = io.BytesIO()
 sns.scatterplot(frame, x="x", y="y").figure.savefig(image)
 assert PIL.Image.open(image).size[0] > 100 and len(px.scatter(frame, x="x", y="y").to_json()) > 100
 print("ok")')"
+  check "data-science: tables have styles" "True" "$(inside "$image" python3 -c 'import pandas as pd; print("<table" in pd.DataFrame({"x": [1]}).style.to_html())')"
+  check "data-science: node and npm have the pinned versions" "v20.20.2 10.9.9" "$(inside "$image" bash -c 'echo $(node --version) $(npm --version)')"
   check "data-science: fonts were looked for when it was built" "[]" "$(inside "$image" python3 -c '
 import logging, io
 said = []

@@ -94,21 +94,28 @@ final class BuiltIns {
                 all,
                 "data-science",
                 "Data science",
-                "Python with NumPy, pandas, Matplotlib, scikit-learn and more. Has 1 GiB of memory: they need it.",
+                "Python with NumPy, pandas, Matplotlib, scikit-learn and more; JavaScript and TypeScript on Node.js."
+                        + " Has 1 GiB of memory: they need it.",
                 "python:3.12-slim",
-                pip(
-                        "numpy",
-                        "pandas",
-                        "matplotlib",
-                        "plotly",
-                        "scikit-learn",
-                        "scipy",
-                        "seaborn",
-                        "pillow",
-                        "sympy",
-                        "openpyxl"),
+                new Packages(
+                        List.of("nodejs", "npm"),
+                        List.of(
+                                "numpy",
+                                "pandas",
+                                "matplotlib",
+                                "plotly",
+                                "scikit-learn",
+                                "scipy",
+                                "seaborn",
+                                "pillow",
+                                "sympy",
+                                "openpyxl",
+                                "jinja2"),
+                        List.of(),
+                        List.of()),
                 limits(1024 * MIB, 1000),
-                Language.PYTHON);
+                Language.PYTHON,
+                Language.TYPESCRIPT);
         put(
                 all,
                 "base",
