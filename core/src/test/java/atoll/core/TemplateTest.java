@@ -362,6 +362,29 @@ class TemplateTest {
     }
 
     @Test
+    void other_projects_templates_are_named_in_no_error_and_chosen_for_nobody() throws Exception {
+        create("hidden-python", dockerfile("FROM atoll/python\nRUN say x\n"));
+        assertThat(ended(build("hidden-python")).state()).isEqualTo(Build.State.READY);
+        templates().setDefault(caller(), "hidden-python");
+        var stranger = new Caller(ProjectId.random(), caller().key(), caller().scopes());
+        SandboxId theirs;
+        try (var first = fixture.core().codeExecution().start(stranger, CodeExecRequest.of("print"))) {
+            theirs = first.await().sandboxId();
+        }
+        assertThat(fixture.core().sandboxes().get(stranger, theirs).template()).isEqualTo("typescript-bun");
+        var python = CodeExecRequest.of("print").in(theirs).withLanguage("python");
+        assertThatThrownBy(() -> fixture.core().codeExecution().start(stranger, python))
+                .isInstanceOfSatisfying(AtollException.class, e -> {
+                    assertThat(e.code()).isEqualTo(ErrorCode.LANGUAGE_UNAVAILABLE);
+                    assertThat(e.remediation()).contains("python").doesNotContain("hidden");
+                });
+        assertThatThrownBy(() -> templates().get(stranger, "no-such"))
+                .isInstanceOfSatisfying(
+                        AtollException.class,
+                        e -> assertThat(e.message()).contains("python").doesNotContain("hidden"));
+    }
+
+    @Test
     void templates_and_their_images_outlive_the_server() throws Exception {
         create("mine", dockerfile("FROM atoll/python\nRUN say hello\n").env(Map.of("A", "1")));
         String image = imageOf(sandbox("mine"));

@@ -159,7 +159,7 @@ public final class ExecutionService implements CodeExecution, Executions {
         } else {
             Template template =
                     sandboxes.ready(caller, templates.choose(caller.project(), request.template(), language));
-            Language chosen = templates.choose(template, language);
+            Language chosen = templates.choose(caller.project(), template, language);
             sandbox = sandboxes.take(caller, template, request.limits(), Map.of(), request.labels());
             context = sandboxes.context(sandbox, Optional.of(chosen));
         }

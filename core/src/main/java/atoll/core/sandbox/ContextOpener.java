@@ -46,7 +46,7 @@ final class ContextOpener {
     Context byLanguage(LiveSandbox sandbox, Optional<Language> language) throws InterruptedException {
         Template template = templates.ofRecord(
                 sandbox.sandbox().template(), sandbox.sandbox().templateVersion());
-        Language chosen = templates.choose(template, language);
+        Language chosen = templates.choose(sandbox.sandbox().project(), template, language);
         CompletableFuture<Context> mine = new CompletableFuture<>();
         Optional<CompletableFuture<Context>> there = sandbox.defaultContext(chosen, mine);
         if (there.isEmpty()) {

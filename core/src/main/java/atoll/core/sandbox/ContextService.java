@@ -49,7 +49,8 @@ public final class ContextService implements Contexts {
         LiveSandbox alive = sandboxes.requireRunning(caller, sandbox);
         Template template =
                 templates.ofRecord(alive.sandbox().template(), alive.sandbox().templateVersion());
-        Language language = templates.choose(template, request.language().map(Language::parse));
+        Language language =
+                templates.choose(caller.project(), template, request.language().map(Language::parse));
         Context context = new Context(
                 ContextId.random(),
                 alive.sandbox().project(),

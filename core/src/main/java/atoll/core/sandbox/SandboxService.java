@@ -185,7 +185,7 @@ public final class SandboxService implements Sandboxes {
                 template,
                 language.isEmpty() && template.defaultLanguage().isEmpty()
                         ? Optional.empty()
-                        : Optional.of(templates.choose(template, language)));
+                        : Optional.of(templates.choose(caller.project(), template, language)));
     }
 
     private Created createOnce(Caller caller, CreateSandbox request, String key, Body body)

@@ -407,8 +407,8 @@ public final class SnapshotService implements Snapshots {
                 request.name(),
                 taken.kind(),
                 Optional.empty(),
-                template(taken).id(),
-                template(taken).version(),
+                template(caller, taken).id(),
+                template(caller, taken).version(),
                 Optional.empty(),
                 limits,
                 Map.of(),
@@ -422,8 +422,8 @@ public final class SnapshotService implements Snapshots {
                 "");
     }
 
-    private Template template(NodeSnapshot taken) {
-        return templates.all().stream()
+    private Template template(Caller caller, NodeSnapshot taken) {
+        return templates.visible(caller.project()).stream()
                 .filter(template -> templates
                         .image(template)
                         .filter(image -> image.digest().equals(taken.imageDigest()))
@@ -432,7 +432,7 @@ public final class SnapshotService implements Snapshots {
                 .orElseThrow(() -> new AtollException(
                         ErrorCode.SNAPSHOT_UNUSABLE,
                         "snapshot: it is of image " + taken.imageDigest() + " (expected: that of a template of today)",
-                        "No template of this installation has that image.",
+                        "No template that this project sees has that image.",
                         "Import it into an installation with the same images."));
     }
 

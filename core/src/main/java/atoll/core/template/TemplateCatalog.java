@@ -351,7 +351,7 @@ public final class TemplateCatalog {
 
     /** The one of that id, unless it is deleted or another project's. */
     Known require(ProjectId project, String id) {
-        return known(project, id).orElseThrow(() -> notFound(id));
+        return known(project, id).orElseThrow(() -> notFound(project, id));
     }
 
     private Optional<Known> known(ProjectId project, String id) {
@@ -375,17 +375,22 @@ public final class TemplateCatalog {
     public Template ofRecord(String id, int version) {
         Known known = picture.byId.get(id);
         if (known == null) {
-            throw notFound(id);
+            throw notFound("template: \"" + TemplateDefinition.shown(id) + "\" (expected: one that is there)");
         }
         return known.versions().getOrDefault(version, known.now());
     }
 
-    private AtollException notFound(String id) {
-        List<String> ids = picture.current.stream().map(Template::id).limit(12).toList();
+    private AtollException notFound(ProjectId project, String id) {
+        List<Template> all = visible(project);
+        List<String> ids = all.stream().map(Template::id).limit(12).toList();
+        return notFound("template: \"" + TemplateDefinition.shown(id) + "\" (expected: one of " + String.join(", ", ids)
+                + (all.size() > ids.size() ? ", …" : "") + ")");
+    }
+
+    private static AtollException notFound(String message) {
         return new AtollException(
                 ErrorCode.TEMPLATE_NOT_FOUND,
-                "template: \"" + TemplateDefinition.shown(id) + "\" (expected: one of " + String.join(", ", ids)
-                        + (picture.current.size() > ids.size() ? ", …" : "") + ")",
+                message,
                 "There is no template of that name.",
                 "GET /v1/templates lists them; leave it out for the default.");
     }
@@ -415,7 +420,7 @@ public final class TemplateCatalog {
             return byId(project, id.get());
         }
         if (language.isEmpty()) {
-            return byId(project, defaultId());
+            return defaultOf(project);
         }
         List<Template> all = visible(project);
         for (Template template : all) {
@@ -428,10 +433,16 @@ public final class TemplateCatalog {
                 return template;
             }
         }
-        return byId(project, defaultId());
+        return defaultOf(project);
     }
 
-    List<Template> visible(ProjectId project) {
+    /** The installation's default; where that is another project's, the first that this one sees. */
+    private Template defaultOf(ProjectId project) {
+        return visible(project).stream().findFirst().orElseThrow(() -> notFound(project, DEFAULT));
+    }
+
+    /** The current versions of those that a project sees: its own and those that come with Atoll. The default one first. */
+    public List<Template> visible(ProjectId project) {
         Picture now = picture;
         return now.current.stream()
                 .filter(template -> Optional.ofNullable(now.byId.get(template.id()))
@@ -441,12 +452,12 @@ public final class TemplateCatalog {
     }
 
     /** The language that a call gets in a sandbox of this template; fails with {@code LANGUAGE_UNAVAILABLE}. */
-    public Language choose(Template template, Optional<Language> language) {
+    public Language choose(ProjectId project, Template template, Optional<Language> language) {
         Optional<Language> chosen = language.or(template::defaultLanguage);
         if (chosen.isPresent() && template.languages().contains(chosen.get())) {
             return chosen.get();
         }
-        List<String> others = all().stream()
+        List<String> others = visible(project).stream()
                 .filter(other -> chosen.isPresent() && other.languages().contains(chosen.get()))
                 .map(Template::id)
                 .limit(MOST_NAMED)
