@@ -44,6 +44,7 @@ build_all() {
   if [[ ! -e $server/server.aot ]]; then step "server's start-up cache" train_server; fi
 
   if [[ ${#images[@]} -gt 0 ]]; then end_step "images: ${images[*]}"; fi
+  if [[ $command == up ]]; then remember_installation; fi
   prune_cache
   exec 9>&-
 }
@@ -114,9 +115,32 @@ prune_cache() {
     recipe=$(basename "$recipe")
     touch -c "$("$root/images/build.sh" --where "$recipe")"
     for file in "$cache/images/$recipe"-????????????????????????????????.erofs; do
-      if [[ -n $(find "$file" -mtime +14 2>/dev/null) ]]; then rm -f "${file%.erofs}.json" "$file"; fi
+      if [[ -n $(find "$file" -mtime +14 2>/dev/null) ]] && ! is_needed "${file%.erofs}.json"; then rm -f "${file%.erofs}.json" "$file"; fi
     done
   done
+}
+
+# Whether a sandbox or a snapshot, of any installation that was started from this cache, is of the image that METADATA describes.
+is_needed() { # METADATA
+  local digest folder
+  digest=$(sed -En 's/^ *"digest": *"(sha256:)?([0-9a-f]{64})".*/\2/p' "$1" 2>/dev/null | head -n 1)
+  [[ -n $digest ]] || return 1
+  while read -r folder; do
+    if grep -rqsF --include='*.json' "$digest" "$folder/boxes" "$folder/snapshots"; then return 0; fi
+  done < <(cat "$cache/installations" 2>/dev/null || true; echo "$data")
+  return 1
+}
+
+# Their sandboxes and snapshots need images of this cache.
+remember_installation() {
+  local folder
+  {
+    echo "$data"
+    while read -r folder; do
+      if [[ $folder != "$data" && -d $folder ]]; then echo "$folder"; fi
+    done < <(cat "$cache/installations" 2>/dev/null)
+  } >"$cache/installations.new"
+  mv "$cache/installations.new" "$cache/installations"
 }
 
 # What there is to begin with; the engine builds the others when they are first asked for.

@@ -112,6 +112,31 @@ hashes() {
   check "hash depends on names" differs "$([[ $(hash_in "$folder/one") == "$(hash_in "$folder/two")" ]] && echo same || echo differs)"
 }
 
+# Recipe images that are long unused go, but for those of sandboxes and snapshots that there still are.
+old_images() {
+  local name left
+  mkdir -p "$ATOLL_CACHE"/{images,node,server,agent,log} "$folder"/{here,elsewhere}/snapshots/snap-1 "$folder/here/boxes/box-1"
+  touch "$folder/built"
+  for name in 1:old 2:snapshot 3:elsewhere 4:box 5:new; do
+    local image=$ATOLL_CACHE/images/python-$(printf '%032d' "${name%:*}")
+    printf '{\n  "name": "python",\n  "digest": "%064d"\n}\n' "${name%:*}" >"$image.json"
+    touch -d 2001-01-01 "$image.erofs"
+  done
+  touch "$ATOLL_CACHE/images/python-$(printf '%032d' 5).erofs"
+  printf '{"content":{"snapshot":{"imageDigest":"%064d"}}}' 2 >"$folder/here/snapshots/snap-1/manifest.json"
+  printf '{"content":{"snapshot":{"imageDigest":"%064d"}}}' 3 >"$folder/elsewhere/snapshots/snap-1/manifest.json"
+  printf '{"image":"%064d"}' 4 >"$folder/here/boxes/box-1/box.json"
+  left=$(bash -c "source $root/scripts/common.sh; source $root/scripts/build.sh; cache=$ATOLL_CACHE
+    data=$folder/gone remember_installation
+    data=$folder/elsewhere remember_installation
+    data=$folder/here remember_installation
+    data=$folder/here remember_installation
+    node=$folder/built server=$folder/built agent_image=$folder/built data=$folder/here prune_cache
+    cd $ATOLL_CACHE/images && ls *.erofs *.json | sed -E 's/python-0*//' | sort | tr '\\n' ' '" 2>&1 || true)
+  check "images of recipes stay while a sandbox or a snapshot needs them" "2.erofs 2.json 3.erofs 3.json 4.erofs 4.json 5.erofs 5.json " "$left"
+  check "installations are known once, while they are there" "$folder/here $folder/elsewhere " "$(tr '\n' ' ' <"$ATOLL_CACHE/installations")"
+}
+
 steps() {
   local out
   out=$(bash -c "source $root/scripts/common.sh; step 'a step' bash -c 'echo last words; exit 3'; echo goes on" 2>&1 || true)
@@ -133,6 +158,7 @@ missing_tools
 ports
 recycled_pid
 hashes
+old_images
 steps
 doctors
 echo "launcher: $passed passed, $failed failed"

@@ -26,6 +26,7 @@ type template struct {
 	Limits        limits          `json:"limits"`
 	Timeout       float64         `json:"timeout_seconds"`
 	Default       bool            `json:"default"`
+	BuiltIn       bool            `json:"built_in"`
 	BuildState    string          `json:"build_state"`
 	Build         *build          `json:"build"`
 	Executions    int64           `json:"executions"`
@@ -33,6 +34,10 @@ type template struct {
 	Runtime       string          `json:"runtime"`
 	Definition    json.RawMessage `json:"definition"`
 }
+
+// ofRecipe: one that comes with Atoll and is made of the recipe of its name. Its image may be of an earlier recipe; to build one that is not
+// takes a moment.
+func (t template) ofRecipe() bool { return t.BuiltIn && t.Image == t.ID }
 
 type limits struct {
 	Memory int64   `json:"memory_bytes"`
@@ -586,7 +591,7 @@ func runTemplateBuild(ctx context.Context, s *server, arguments []string, t term
 	}
 	if *all {
 		err := list(ctx, s, "/v1/templates", nil, cursorParameter, func(one template) error {
-			if one.BuildState != "ready" || *noCache {
+			if one.BuildState != "ready" || one.ofRecipe() || *noCache {
 				named = append(named, one.ID)
 			}
 			return nil

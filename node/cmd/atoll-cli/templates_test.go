@@ -180,16 +180,16 @@ func TestBuildIsFollowedToItsEndAndItsFailureIsTheStatus(t *testing.T) {
 	}
 }
 
-func TestBuildOfAllIsOfThoseThatAreNotBuilt(t *testing.T) {
+func TestBuildOfAllIsOfThoseThatAreNotBuiltAndOfRecipesThatMayHaveChanged(t *testing.T) {
 	f := newFake(t)
-	f.answer("GET /v1/templates", 200, `{"items":[{"id":"a","build_state":"ready"},{"id":"b","build_state":"none"},{"id":"c","build_state":"failed"}],"next":null}`)
+	f.answer("GET /v1/templates", 200, `{"items":[{"id":"a","build_state":"ready"},{"id":"b","build_state":"none"},{"id":"c","build_state":"failed"},{"id":"deno","build_state":"ready","built_in":true,"image":"deno"},{"id":"go","build_state":"ready","built_in":true,"image":"golang:1.22-alpine"}],"next":null}`)
 	var built []string
 	f.mux.HandleFunc("POST /v1/templates/{id}", func(w http.ResponseWriter, r *http.Request) {
 		built = append(built, r.PathValue("id"))
 		io.WriteString(w, `{"build_id":"build-`+r.PathValue("id")[:1]+`"}`)
 	})
 	status, stdout, _, err := cli(t, "", "template", "build", "--all", "-d")
-	if err != nil || status != 0 || stdout != "build-b\nbuild-c\n" || !slices.Equal(built, []string{"b:build", "c:build"}) {
+	if err != nil || status != 0 || stdout != "build-b\nbuild-c\nbuild-d\n" || !slices.Equal(built, []string{"b:build", "c:build", "deno:build"}) {
 		t.Fatalf("status %d, %q, %v, %v", status, stdout, built, err)
 	}
 	for _, arguments := range [][]string{{"template", "build"}, {"template", "build", "a", "--all"}} {
