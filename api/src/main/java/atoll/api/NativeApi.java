@@ -40,6 +40,7 @@ public final class NativeApi {
         var contexts = new ContextsApi(atoll.contexts(), atoll.codeExecution(), atoll.executions());
         var processes = new ProcessesApi(atoll.processes());
         var usage = new MetricsApi(atoll.usage());
+        var events = new EventsApi(atoll.events());
         var files = new FilesApi(atoll.files());
         var ports = new PortsApi(atoll.ports());
         var terminals = new PtyApi(atoll.processes());
@@ -66,6 +67,8 @@ public final class NativeApi {
                 .post("/v1/sandboxes/{sandbox_id}:extend", auth.guard(sandboxes::extend))
                 .post("/v1/sandboxes/{sandbox_id}:fork", auth.guard(sandboxes::fork))
                 .post("/v1/sandboxes/{sandbox_id}:rollback", auth.guard(sandboxes::rollback))
+                .get("/v1/events", auth.guard(events::list))
+                .get("/v1/sandboxes/{sandbox_id}/events", auth.guard(events::ofSandbox))
                 .get("/v1/sandboxes/{sandbox_id}/runs", auth.guard(sandboxes::runs))
                 .post("/v1/sandboxes/{sandbox_id}/snapshots", auth.guard(snapshots::create))
                 .get("/v1/snapshots", auth.guard(snapshots::list))

@@ -18,6 +18,8 @@ import atoll.core.SandboxTokens;
 import atoll.core.Scope;
 import atoll.core.ServerStatus;
 import atoll.core.SnapshotId;
+import atoll.core.event.EventQuery;
+import atoll.core.event.Events;
 import atoll.core.execution.CapturedText;
 import atoll.core.execution.ChangedFile;
 import atoll.core.execution.ChangedFiles;
@@ -52,6 +54,7 @@ import atoll.core.sandbox.Sandboxes;
 import atoll.core.sandbox.Term;
 import atoll.core.sandbox.UpdateSandbox;
 import atoll.core.snapshot.Snapshots;
+import atoll.core.store.Event;
 import atoll.core.template.Images;
 import atoll.core.template.Limits;
 import atoll.core.template.Registries;
@@ -621,6 +624,22 @@ final class FakeAtoll implements Atoll, Keys, CodeExecution, Executions, Sandbox
     @Override
     public Usage usage() {
         return elsewhere(Usage.class);
+    }
+
+    @Override
+    public Events events() {
+        return new Events() {
+            @Override
+            public Page<Event> list(Caller caller, EventQuery query) {
+                return new Page<>(
+                        List.of(new Event(1, ProjectId.DEFAULT, NOW, "sandbox.started", "sb", "")), Optional.empty());
+            }
+
+            @Override
+            public Page<Event> ofSandbox(Caller caller, SandboxId id, EventQuery query) {
+                return list(caller, query);
+            }
+        };
     }
 
     @Override

@@ -1,5 +1,6 @@
 package atoll.core;
 
+import atoll.core.event.Events;
 import atoll.core.execution.CodeExecution;
 import atoll.core.execution.Executions;
 import atoll.core.file.Files;
@@ -21,6 +22,8 @@ public interface Atoll {
     Contexts contexts();
 
     Executions executions();
+
+    Events events();
 
     Files files();
 

@@ -1,5 +1,7 @@
 package atoll.core;
 
+import atoll.core.event.EventService;
+import atoll.core.event.Events;
 import atoll.core.execution.CodeExecution;
 import atoll.core.execution.ExecutionService;
 import atoll.core.execution.Executions;
@@ -68,6 +70,7 @@ public final class AtollCore implements Atoll, AutoCloseable {
     private final ProcessService processes;
     private final TokenService tokens;
     private final UsageService usage;
+    private final EventService events;
     private final FileService files;
     private final PortService ports;
     private final SnapshotService snapshots;
@@ -135,6 +138,7 @@ public final class AtollCore implements Atoll, AutoCloseable {
         processes = new ProcessService(sandboxes, store, patient, clock, metrics, background);
         usage = new UsageService(sandboxes, store, patient, settings.usagePeriod());
         tokens = new TokenService(tokenKey, sandboxes);
+        events = new EventService(store, sandboxes);
         files = new FileService(sandboxes, patient, clock, background);
         ports = new PortService(sandboxes, patient);
         expiry = sandboxes.expiry(executions::busySandboxes);
@@ -197,6 +201,11 @@ public final class AtollCore implements Atoll, AutoCloseable {
     @Override
     public Executions executions() {
         return executions;
+    }
+
+    @Override
+    public Events events() {
+        return events;
     }
 
     @Override

@@ -13,6 +13,7 @@ import atoll.core.ProjectId;
 import atoll.core.SandboxId;
 import atoll.core.Scope;
 import atoll.core.SnapshotId;
+import atoll.core.event.EventQuery;
 import atoll.core.execution.ExecutionQuery;
 import atoll.core.execution.ExecutionRecord;
 import atoll.core.process.ProcessQuery;
@@ -616,19 +617,8 @@ public final class SqlStore implements Store {
     }
 
     @Override
-    public List<Event> events(ProjectId project, long afterCursor, int limit) {
-        return readAll(sql -> sql.query(
-                row -> new Event(
-                        row.number("event_id"),
-                        new ProjectId(row.text("project_id")),
-                        row.time("at"),
-                        row.text("kind"),
-                        row.text("subject"),
-                        row.text("detail")),
-                "select * from events where project_id = ? and event_id > ? order by event_id limit ?",
-                project,
-                afterCursor,
-                limit));
+    public Page<Event> events(ProjectId project, EventQuery query) {
+        return readAll(sql -> EventRows.page(sql, project, query));
     }
 
     @Override

@@ -9,6 +9,7 @@ import atoll.core.ProcessId;
 import atoll.core.ProjectId;
 import atoll.core.SandboxId;
 import atoll.core.SnapshotId;
+import atoll.core.event.EventQuery;
 import atoll.core.execution.ExecutionQuery;
 import atoll.core.execution.ExecutionRecord;
 import atoll.core.process.ProcessQuery;
@@ -195,8 +196,8 @@ public interface Store extends AutoCloseable {
 
     void appendEventLater(Event event);
 
-    /** At most {@code limit} events of a project after a cursor, in order. */
-    List<Event> events(ProjectId project, long afterCursor, int limit);
+    /** In the query's order; the page's {@code next} is the number of its last event. */
+    Page<Event> events(ProjectId project, EventQuery query);
 
     /** Removes at most {@code limit} ended executions: those created before {@code oldest}, and the oldest above {@code keep}. */
     List<ExecutionId> removeExecutions(Instant oldest, long keep, int limit);

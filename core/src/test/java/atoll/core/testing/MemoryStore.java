@@ -12,6 +12,7 @@ import atoll.core.ProjectId;
 import atoll.core.RunId;
 import atoll.core.SandboxId;
 import atoll.core.SnapshotId;
+import atoll.core.event.EventQuery;
 import atoll.core.execution.ExecutionQuery;
 import atoll.core.execution.ExecutionRecord;
 import atoll.core.process.ProcessQuery;
@@ -58,6 +59,7 @@ public final class MemoryStore implements Store {
     private final Map<String, IdempotencyClaim> claims = new HashMap<>();
     private final Map<String, Instant> claimTimes = new HashMap<>();
     private final List<Event> events = new ArrayList<>();
+    private long lastEvent;
     private final Map<ProcessId, ProcessRecord> processes = new LinkedHashMap<>();
     private final List<UsageSample> usage = new ArrayList<>();
 
@@ -392,15 +394,28 @@ public final class MemoryStore implements Store {
 
     @Override
     public synchronized void appendEventLater(Event e) {
-        events.add(new Event(events.size() + 1L, e.project(), e.at(), e.kind(), e.subject(), e.detail()));
+        events.add(new Event(++lastEvent, e.project(), e.at(), e.kind(), e.subject(), e.detail()));
     }
 
     @Override
-    public synchronized List<Event> events(ProjectId project, long afterCursor, int limit) {
-        return events.stream()
-                .filter(e -> e.project().equals(project) && e.cursor() > afterCursor)
-                .limit(limit)
+    public synchronized Page<Event> events(ProjectId project, EventQuery query) {
+        boolean forward = query.order() == EventQuery.Order.OLDEST_FIRST;
+        List<Event> all = forward ? events : events.reversed();
+        List<Event> found = all.stream()
+                .filter(e -> e.project().equals(project))
+                .filter(e -> query.subject().map(e.subject()::equals).orElse(true))
+                .filter(e -> query.kinds().isEmpty() || query.kinds().contains(e.kind()))
+                .filter(e -> query.after()
+                        .map(after -> forward ? e.cursor() > after : e.cursor() < after)
+                        .orElse(true))
+                .limit(query.page().limit() + 1L)
                 .toList();
+        return found.size() <= query.page().limit()
+                ? new Page<>(found, Optional.empty())
+                : new Page<>(
+                        found.subList(0, query.page().limit()),
+                        Optional.of(Long.toString(
+                                found.get(query.page().limit() - 1).cursor())));
     }
 
     @Override

@@ -18,6 +18,7 @@ import atoll.core.RunId;
 import atoll.core.SandboxId;
 import atoll.core.Scope;
 import atoll.core.SnapshotId;
+import atoll.core.event.EventQuery;
 import atoll.core.execution.CapturedText;
 import atoll.core.execution.ChangedFile;
 import atoll.core.execution.ChangedFiles;
@@ -496,17 +497,53 @@ public abstract class StoreContract {
                 .isEqualTo("r");
     }
 
+    private static EventQuery eventsOf(EventQuery.Order order, int limit, Optional<String> cursor, String... kinds) {
+        return new EventQuery(Optional.empty(), Set.of(kinds), order, new PageRequest(limit, cursor));
+    }
+
+    private void happened(String kind, String subject) {
+        store.appendEventLater(new Event(0, ProjectId.DEFAULT, NOW, kind, subject, "why"));
+    }
+
     @Test
-    void events_are_read_after_a_cursor() {
+    void events_are_read_in_both_orders_page_by_page() {
         for (int i = 0; i < 3; i++) {
-            store.appendEventLater(new Event(0, ProjectId.DEFAULT, NOW, "sandbox.started", "sb" + i, ""));
+            happened("sandbox.started", "sb" + i);
         }
-        List<Event> first = store.events(ProjectId.DEFAULT, 0, 2);
-        assertThat(first).extracting(Event::subject).containsExactly("sb0", "sb1");
-        assertThat(store.events(ProjectId.DEFAULT, first.getLast().cursor(), 10))
-                .extracting(Event::subject)
-                .containsExactly("sb2");
-        assertThat(store.events(ProjectId.random(), 0, 10)).isEmpty();
+        Page<Event> first =
+                store.events(ProjectId.DEFAULT, eventsOf(EventQuery.Order.OLDEST_FIRST, 2, Optional.empty()));
+        assertThat(first.items()).extracting(Event::subject).containsExactly("sb0", "sb1");
+        assertThat(first.items().getFirst().detail()).isEqualTo("why");
+        assertThat(first.items().getFirst().at()).isEqualTo(NOW);
+        Page<Event> second = store.events(ProjectId.DEFAULT, eventsOf(EventQuery.Order.OLDEST_FIRST, 2, first.next()));
+        assertThat(second.items()).extracting(Event::subject).containsExactly("sb2");
+        assertThat(second.next()).isEmpty();
+        Page<Event> newest =
+                store.events(ProjectId.DEFAULT, eventsOf(EventQuery.Order.NEWEST_FIRST, 2, Optional.empty()));
+        assertThat(newest.items()).extracting(Event::subject).containsExactly("sb2", "sb1");
+        Page<Event> older = store.events(ProjectId.DEFAULT, eventsOf(EventQuery.Order.NEWEST_FIRST, 2, newest.next()));
+        assertThat(older.items()).extracting(Event::subject).containsExactly("sb0");
+        assertThat(older.next()).isEmpty();
+        assertThat(store.events(ProjectId.random(), EventQuery.ALL).items()).isEmpty();
+    }
+
+    @Test
+    void events_are_found_by_subject_and_kind() {
+        happened("sandbox.started", "sb1");
+        happened("sandbox.started", "sb2");
+        happened("sandbox.paused", "sb1");
+        happened("sandbox.ended", "sb1");
+        assertThat(store.events(ProjectId.DEFAULT, EventQuery.ALL.of("sb1")).items())
+                .extracting(Event::kind)
+                .containsExactly("sandbox.ended", "sandbox.paused", "sandbox.started");
+        EventQuery two =
+                eventsOf(EventQuery.Order.OLDEST_FIRST, 1, Optional.empty(), "sandbox.ended", "sandbox.started");
+        Page<Event> page = store.events(ProjectId.DEFAULT, two.of("sb1"));
+        assertThat(page.items()).extracting(Event::kind).containsExactly("sandbox.started");
+        EventQuery rest = eventsOf(EventQuery.Order.OLDEST_FIRST, 9, page.next(), "sandbox.ended", "sandbox.started");
+        assertThat(store.events(ProjectId.DEFAULT, rest.of("sb1")).items())
+                .extracting(Event::kind)
+                .containsExactly("sandbox.ended");
     }
 
     @Test
@@ -548,7 +585,7 @@ public abstract class StoreContract {
         assertThat(store.sandbox(old.id())).isEmpty();
         assertThat(store.contexts(old.id())).isEmpty();
         assertThat(store.sandbox(live.id())).contains(live);
-        assertThat(store.events(ProjectId.DEFAULT, 0, 10)).isEmpty();
+        assertThat(store.events(ProjectId.DEFAULT, EventQuery.ALL).items()).isEmpty();
     }
 
     private static ProcessRecord process(SandboxId sandbox, Instant createdAt, Map<String, String> labels) {
