@@ -8,6 +8,7 @@ import atoll.core.execution.ExecutionHandle;
 import atoll.core.execution.ExecutionOutcome;
 import atoll.core.execution.ExecutionRecord;
 import atoll.core.execution.ExitReason;
+import atoll.core.node.BoxAssignment;
 import atoll.core.node.BoxState;
 import atoll.core.sandbox.CreateSandbox;
 import atoll.core.sandbox.Created;
@@ -39,6 +40,7 @@ import java.util.concurrent.Callable;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
+import java.util.concurrent.atomic.AtomicInteger;
 import org.assertj.core.api.ThrowableAssert.ThrowingCallable;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
@@ -258,6 +260,73 @@ class LifecycleTest {
         SandboxId id = create(LifecycleChanges.NONE).id();
         fixture.node.failOnce(FakeCall.PAUSE_BOX, FakeCall.Step.AFTER, failure(ErrorCode.INTERNAL));
         assertThat(pause(id).state()).isEqualTo(SandboxState.PAUSED);
+    }
+
+    @Test
+    void a_sandbox_that_is_killed_inside_a_pause_or_resume_has_ended_for_who_asked_for_it() throws Exception {
+        for (FakeCall call : List.of(FakeCall.PAUSE_BOX, FakeCall.RESUME_BOX)) {
+            Sandbox sandbox = create(LifecycleChanges.NONE);
+            if (call == FakeCall.RESUME_BOX) {
+                assertThat(pause(sandbox.id()).state()).isEqualTo(SandboxState.PAUSED);
+            }
+            try (ExecutorService threads = Executors.newVirtualThreadPerTaskExecutor()) {
+                AtomicInteger asked = new AtomicInteger();
+                FakeNode.Hold hold = underWay(threads, sandbox, call);
+                fixture.node.at(call, FakeCall.Step.BEFORE, () -> {
+                    if (asked.incrementAndGet() == 2) {
+                        fixture.node.end(sandbox.box(), EndReason.CRASHED, "killed");
+                    }
+                    throw failure(ErrorCode.INTERNAL);
+                });
+                fails(ErrorCode.SANDBOX_ENDED, () -> change(call, sandbox.id()));
+                assertThat(get(sandbox.id()).end().orElseThrow().reason()).isEqualTo(EndReason.CRASHED);
+                assertThat(asked).hasValue(2);
+                fixture.node.fail(call, FakeCall.Step.BEFORE, null);
+                hold.release();
+            }
+        }
+    }
+
+    @Test
+    void the_outcome_of_a_pause_or_resume_is_awaited_while_its_node_is_about_it() throws Exception {
+        for (FakeCall call : List.of(FakeCall.PAUSE_BOX, FakeCall.RESUME_BOX)) {
+            Sandbox sandbox = create(LifecycleChanges.NONE);
+            if (call == FakeCall.RESUME_BOX) {
+                assertThat(pause(sandbox.id()).state()).isEqualTo(SandboxState.PAUSED);
+            }
+            try (ExecutorService threads = Executors.newVirtualThreadPerTaskExecutor()) {
+                AtomicInteger asked = new AtomicInteger();
+                FakeNode.Hold hold = underWay(threads, sandbox, call);
+                fixture.node.at(call, FakeCall.Step.BEFORE, () -> {
+                    if (asked.incrementAndGet() < 4) {
+                        throw failure(ErrorCode.INTERNAL);
+                    }
+                    hold.release();
+                });
+                Sandbox changed = change(call, sandbox.id());
+                assertThat(changed.state())
+                        .isEqualTo(call == FakeCall.PAUSE_BOX ? SandboxState.PAUSED : SandboxState.RUNNING);
+                assertThat(asked).hasValue(4);
+                fixture.node.fail(call, FakeCall.Step.BEFORE, null);
+            }
+        }
+    }
+
+    private Sandbox change(FakeCall call, SandboxId id) throws Exception {
+        return call == FakeCall.PAUSE_BOX ? pause(id) : resume(id);
+    }
+
+    /** The node is in the middle of it, by a call that nobody waits for. */
+    private FakeNode.Hold underWay(ExecutorService threads, Sandbox sandbox, FakeCall call) {
+        FakeNode.Hold hold = fixture.node.hold(call, FakeCall.Step.MIDWAY);
+        var _ = threads.submit(() -> call == FakeCall.PAUSE_BOX
+                ? fixture.node.pauseBox(sandbox.box(), SnapshotId.random())
+                : fixture.node.resumeBox(
+                        sandbox.box(),
+                        Optional.empty(),
+                        new BoxAssignment(sandbox.id(), "again", Map.of(), sandbox.limits(), Optional.empty())));
+        hold.awaitReached();
+        return hold;
     }
 
     @Test

@@ -11,8 +11,8 @@ import atoll.core.SnapshotId;
 import atoll.core.node.Box;
 import atoll.core.node.BoxAssignment;
 import atoll.core.node.BoxState;
-import atoll.core.node.Node;
 import atoll.core.node.NodeSnapshot;
+import atoll.core.node.PatientNode;
 import atoll.core.snapshot.Snapshot;
 import atoll.core.store.Store;
 import java.time.Duration;
@@ -41,7 +41,7 @@ final class LifecycleService {
     private static final System.Logger LOG = System.getLogger(LifecycleService.class.getName());
 
     private final Store store;
-    private final Node node;
+    private final PatientNode node;
     private final LiveSandboxes live;
     private final Records records;
     private final Prepared prepared;
@@ -61,7 +61,7 @@ final class LifecycleService {
 
     LifecycleService(
             Store store,
-            Node node,
+            PatientNode node,
             LiveSandboxes live,
             Records records,
             Prepared prepared,
@@ -397,39 +397,117 @@ final class LifecycleService {
         }
     }
 
+    /** Settles it by what its box is, and waits for that while the node is still about it. */
     private void compare(LiveSandbox alive, Optional<Box> found) {
-        if (found.isEmpty() || found.get().state().isOver()) {
-            boxEnded(alive, found);
-            return;
+        Optional<Box> seen = found;
+        long start = System.nanoTime();
+        for (int tries = 0; ; tries++) {
+            seen = seen.flatMap(box -> finished(alive, box));
+            if (seen.isEmpty() || seen.get().state().isOver()) {
+                boxEnded(alive, seen);
+                return;
+            }
+            if (settled(alive, seen.get())) {
+                return;
+            }
+            if (!node.pause(tries, start)) {
+                node.requireOwned();
+                throw open(alive);
+            }
+            seen = node.box(alive.box());
         }
-        Box box = found.get();
+    }
+
+    /** The box, asked to finish what it is at if it is at something: nobody else waits for that on the node. */
+    private Optional<Box> finished(LiveSandbox alive, Box box) {
         Sandbox now = alive.sandbox();
-        switch (now.state()) {
-            case PAUSING -> settlePause(alive, box);
+        return switch (now.state()) {
+            case PAUSING ->
+                box.state() == BoxState.PAUSING
+                        ? asked(alive, () -> node.pauseBox(alive.box(), pausedIn(now)))
+                        : Optional.of(box);
             case RESUMING -> {
                 if (now.pausedAt().isPresent()) {
-                    settleResume(alive, box);
-                } else {
-                    settleRollback(alive, box);
+                    yield box.state() == BoxState.RESUMING
+                            ? asked(alive, () -> node.resumeBox(alive.box(), Optional.empty(), assignment(alive)))
+                            : Optional.of(box);
                 }
+                // A box that came from this snapshot before does not tell whether it was put back to it once more.
+                boolean unclear = box.restoredFrom().equals(now.pausedIn())
+                        && currentRun(alive).from().equals(now.pausedIn());
+                yield box.state() == BoxState.RESUMING || unclear
+                        ? asked(
+                                alive,
+                                () -> node.rollbackBox(alive.box(), pausedIn(now), Optional.empty(), assignment(alive)))
+                        : Optional.of(box);
+            }
+            case CREATING, RUNNING, PAUSED, ENDED -> Optional.of(box);
+        };
+    }
+
+    private static SnapshotId pausedIn(Sandbox sandbox) {
+        return sandbox.pausedIn().orElseThrow();
+    }
+
+    /** The box after a call that finishes what it is at; if that fails, as it is then. */
+    private Optional<Box> asked(LiveSandbox alive, Supplier<Box> call) {
+        try {
+            return Optional.of(call.get());
+        } catch (AtollException e) {
+            if (e.code() == ErrorCode.NODE_UNAVAILABLE) {
+                throw e;
+            }
+            return node.box(alive.box());
+        }
+    }
+
+    /** Whether the state of its box says what became of it, and that is on record now; false while the box is still on its way. */
+    private boolean settled(LiveSandbox alive, Box box) {
+        Sandbox now = alive.sandbox();
+        boolean paused = box.state() == BoxState.PAUSED;
+        return switch (now.state()) {
+            case PAUSING -> {
+                if (paused) {
+                    yield isOf(alive, becamePaused(alive));
+                }
+                yield runs(box) && isOf(alive, records.step(alive, Sandbox::runningOn));
+            }
+            case RESUMING -> {
+                if (now.pausedAt().isEmpty()) {
+                    yield runs(box) && isOf(alive, rolledBackOrNot(alive, box));
+                }
+                if (paused) {
+                    yield isOf(alive, records.step(alive, Sandbox::stillPaused));
+                }
+                yield runs(box) && isOf(alive, becameRunning(alive, Run.How.RESUME));
             }
             case RUNNING -> {
-                if (box.state() == BoxState.PAUSED) {
+                if (paused) {
                     SnapshotId image = box.pausedIn().orElseGet(SnapshotId::random);
                     Sandbox pausing = records.step(alive, s -> s.pausing(image));
-                    Sandbox paused = becamePaused(alive);
-                    assert pausing.id().equals(paused.id());
+                    yield isOf(alive, pausing) && isOf(alive, becamePaused(alive));
                 }
+                yield true;
             }
             case PAUSED -> {
                 if (runs(box)) {
                     Sandbox resuming = records.step(alive, Sandbox::resuming);
-                    Sandbox running = becameRunning(alive, Run.How.RESUME);
-                    assert resuming.id().equals(running.id());
+                    yield isOf(alive, resuming) && isOf(alive, becameRunning(alive, Run.How.RESUME));
                 }
+                yield true;
             }
-            case CREATING, ENDED -> {}
-        }
+            case CREATING, ENDED -> true;
+        };
+    }
+
+    private static boolean isOf(LiveSandbox alive, Sandbox written) {
+        return written.id().equals(alive.id());
+    }
+
+    private Sandbox rolledBackOrNot(LiveSandbox alive, Box box) {
+        return box.restoredFrom().equals(alive.sandbox().pausedIn())
+                ? becameRolledBack(alive)
+                : records.step(alive, Sandbox::runningOn);
     }
 
     private static boolean runs(Box box) {
@@ -437,73 +515,6 @@ final class LifecycleService {
             case READY, RECONNECTING -> true;
             case CREATING, PREPARED, PAUSING, PAUSED, RESUMING, ENDED, DELETED -> false;
         };
-    }
-
-    private void settlePause(LiveSandbox alive, Box seen) {
-        Box box = seen;
-        if (box.state() == BoxState.PAUSING) {
-            // Nobody waits for it there: asked again the node answers when it is done, or says why it is not.
-            box = asked(
-                    alive,
-                    () -> node.pauseBox(alive.box(), alive.sandbox().pausedIn().orElseThrow()));
-        }
-        Sandbox settled;
-        if (box.state() == BoxState.PAUSED) {
-            settled = becamePaused(alive);
-        } else if (runs(box)) {
-            settled = records.step(alive, Sandbox::runningOn);
-        } else {
-            throw open(alive);
-        }
-        assert settled.id().equals(alive.id());
-    }
-
-    private void settleResume(LiveSandbox alive, Box seen) {
-        Box box = seen;
-        if (box.state() == BoxState.RESUMING) {
-            box = asked(alive, () -> node.resumeBox(alive.box(), Optional.empty(), assignment(alive)));
-        }
-        Sandbox settled;
-        if (box.state() == BoxState.PAUSED) {
-            settled = records.step(alive, Sandbox::stillPaused);
-        } else if (runs(box)) {
-            settled = becameRunning(alive, Run.How.RESUME);
-        } else {
-            throw open(alive);
-        }
-        assert settled.id().equals(alive.id());
-    }
-
-    private void settleRollback(LiveSandbox alive, Box seen) {
-        Optional<SnapshotId> target = alive.sandbox().pausedIn();
-        Box box = seen;
-        boolean under = box.state() == BoxState.RESUMING;
-        // A box that came from this snapshot before does not tell whether it was put back to it once more.
-        boolean unclear =
-                box.restoredFrom().equals(target) && currentRun(alive).from().equals(target);
-        if (under || unclear) {
-            box = asked(
-                    alive,
-                    () -> node.rollbackBox(alive.box(), target.orElseThrow(), Optional.empty(), assignment(alive)));
-        }
-        if (!runs(box)) {
-            throw open(alive);
-        }
-        Sandbox settled =
-                box.restoredFrom().equals(target) ? becameRolledBack(alive) : records.step(alive, Sandbox::runningOn);
-        assert settled.id().equals(alive.id());
-    }
-
-    /** The box after a call that finishes what it is at; if that fails, as it is then. */
-    private Box asked(LiveSandbox alive, Supplier<Box> call) {
-        try {
-            return call.get();
-        } catch (AtollException e) {
-            if (e.code() == ErrorCode.NODE_UNAVAILABLE) {
-                throw e;
-            }
-            return node.box(alive.box()).orElseThrow(() -> open(alive));
-        }
     }
 
     private static AtollException open(LiveSandbox alive) {

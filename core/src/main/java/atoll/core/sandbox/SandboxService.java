@@ -16,7 +16,7 @@ import atoll.core.Settings;
 import atoll.core.SnapshotId;
 import atoll.core.node.Box;
 import atoll.core.node.ContextSpec;
-import atoll.core.node.Node;
+import atoll.core.node.PatientNode;
 import atoll.core.pool.Pools;
 import atoll.core.process.StartProcess;
 import atoll.core.snapshot.Snapshot;
@@ -84,7 +84,7 @@ public final class SandboxService implements Sandboxes {
     }
 
     private final Store store;
-    private final Node node;
+    private final PatientNode node;
     private final TemplateCatalog templates;
     private final InstantSource clock;
     private final Executor background;
@@ -102,7 +102,7 @@ public final class SandboxService implements Sandboxes {
 
     public SandboxService(
             Store store,
-            Node node,
+            PatientNode node,
             Pools pools,
             TemplateCatalog templates,
             InstantSource clock,
