@@ -69,9 +69,8 @@ link_java() {
 
 # --- Brought along ----------------------------------------------------------------------------------------------------------
 
-# What `up` starts: built here, or named by the file $ATOLL_BUILDS where builds are brought along, as in the container image.
+# What `up` starts: built here, or named by the file $ATOLL_BUILDS where builds are brought along, as in a tarball or the container image.
 ready_builds() {
-  local missing
   if [[ -z ${ATOLL_BUILDS:-} ]]; then
     install_packages
     require_jdk
@@ -80,13 +79,44 @@ ready_builds() {
     build_all
     return
   fi
+  brought_builds
+  export JAVA_HOME
+  make_user
+  if [[ -d $root/images-built ]]; then unpacked_images; else images_there; fi
+}
+
+# Sets JAVA_HOME, runsc, node, server, agent_image.
+brought_builds() {
   [[ -r $ATOLL_BUILDS ]] || fail "ATOLL_BUILDS: no file $ATOLL_BUILDS (remedy: './atoll build' writes one; or unset it)"
   # shellcheck source=/dev/null
   source "$ATOLL_BUILDS"
-  export JAVA_HOME
-  make_user
+}
+
+images_there() {
+  local missing
   missing=$(missing_images | tr '\n' ' ')
   [[ -z $missing ]] || fail "what is brought along was built for another processor: no sandbox image of ${missing}for this one (remedy: build on this machine: 'docker compose build')"
+}
+
+# Of a tarball: its images join those that are built here, by a link where that can be.
+unpacked_images() {
+  local wanted image name file
+  [[ $root != *[[:space:]]* ]] || fail "'$root' has a blank in it (remedy: unpack into another folder, such as /opt)"
+  setpriv --reuid atoll --regid atoll --clear-groups test -r "$server/atoll-server.jar" ||
+    fail "the user atoll cannot read $root (remedy: unpack into another folder, such as /opt)"
+  wanted=$(<"$root/images-built/processor")
+  [[ -z $wanted ]] || grep -qw -m1 "$wanted" /proc/cpuinfo ||
+    fail "this tarball was built for processors with $wanted (remedy: './atoll dist' in a clone of Atoll on a machine like this one)"
+  install -d -m 0755 "$cache" "$cache/images"
+  for image in "$root"/images-built/*.json; do
+    name=$(basename "$image" .json)
+    [[ ! -f $cache/images/$name.json ]] || continue
+    # The .json is the last one: an image without it is not there.
+    for file in "$name.erofs" "$name.json"; do
+      ln -f "$root/images-built/$file" "$cache/images/.$file.new" 2>/dev/null || cp --reflink=auto "$root/images-built/$file" "$cache/images/.$file.new"
+      mv "$cache/images/.$file.new" "$cache/images/$file"
+    done
+  done
 }
 
 # Builds, starts nothing, and writes the file for ATOLL_BUILDS.

@@ -3,6 +3,8 @@
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cache=${ATOLL_CACHE:-/var/cache/atoll}
 data=${ATOLL_DATA_DIR:-/var/lib/atoll}
+# Names what is brought along and need not be built: in a tarball, and in the container image.
+if [[ -z ${ATOLL_BUILDS:-} && -f $root/builds ]]; then ATOLL_BUILDS=$root/builds; fi
 default_port=8080
 minimum_jdk=25
 # The oldest Go that fetches a newer toolchain by itself when a go.mod asks for one.
@@ -12,7 +14,7 @@ export HOME=${HOME:-/root}
 
 say() { printf '%s\n' "$*"; }
 # One line: what is wrong, and the remedy.
-fail() { told=yes; printf 'atoll: %s\n' "$*" >&2; exit 1; }
+fail() { told=yes; printf 'atoll: %s\n' "$*" >&2; exit "${fail_status:-1}"; }
 
 # `set -e` ends the launcher without a word; this one says at least where it was.
 told=no

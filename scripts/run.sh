@@ -28,7 +28,7 @@ up() {
 }
 
 launcher_words() {
-  printf './atoll'
+  printf %q "$0"
   if [[ $data != /var/lib/atoll ]]; then printf ' --data-dir %q' "$data"; fi
 }
 
@@ -120,8 +120,8 @@ class_path() {
 # every call goes through: a start takes half the time, and the first thousands of calls a good deal less.
 train_server() {
   local folder pid engine url key limit=$((SECONDS + 90))
-  rm -rf "$cache"/server/.train.*
-  folder=$(mktemp -d "$cache/server/.train.XXXXXX")
+  rm -rf "$(dirname "$server")"/.train.*
+  folder=$(mktemp -d "$(dirname "$server")/.train.XXXXXX")
   install -d -o atoll -g atoll -m 0700 "$folder/data"
   chmod 0711 "$folder"
   "$node/atoll-rehearsal" "$folder/engine.sock" </dev/null >"$folder/engine.log" 2>&1 &
@@ -181,7 +181,17 @@ open_log() {
   if [[ -f $log && $(stat -c %s "$log") -gt $((16 << 20)) ]]; then mv "$log" "$log.1"; fi
 }
 
-healthy() { curl -fsS -o /dev/null --max-time 2 "$(server_url)/healthz" 2>/dev/null; }
+# By the shell itself: where Atoll came as a tarball there may be no curl.
+healthy() {
+  local status
+  {
+    exec 3<>"/dev/tcp/127.0.0.1/$(server_port)" || return
+    printf 'GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n' >&3
+    read -rt 2 status <&3
+    exec 3>&-
+  } 2>/dev/null
+  [[ $status == "HTTP/1.1 200 "* ]]
+}
 
 # await NAME SECONDS COMMAND...: until the command succeeds; a process that has ended is told at once, with its last words.
 await() {
@@ -207,18 +217,19 @@ check_port() {
 }
 
 show_example() {
-  local answer
-  answer=$(curl -sS --max-time 90 "$(server_url)/v1/code_exec" -H "Authorization: Bearer $(api_key)" -H 'Content-Type: application/json' \
-    -d '{"tool":"code_exec","code":"x = 1 + 1\nprint(x)"}') || fail "the first example got no answer; see $data/log/server.log"
-  if [[ $(jq -r '.output // empty' <<<"$answer") != 2 ]]; then
+  local answer status=0
+  local -x ATOLL_URL ATOLL_API_KEY
+  ATOLL_URL=$(server_url) ATOLL_API_KEY=$(api_key)
+  answer=$(timeout 90 "$node/atoll-cli" exec --json $'x = 1 + 1\nprint(x)') || status=$?
+  if [[ ! $answer =~ \"output\":\"([^\"]*)\" || ${BASH_REMATCH[1]} != 2 || ! $answer =~ \"sandbox_id\":\"([^\"]*)\" ]]; then
     say "$answer" >&2
-    fail "the first example did not print 2 (its answer is above; logs: $data/log)"
+    fail "the first example did not print 2 (its answer is above, the CLI's status is $status; logs: $data/log)"
   fi
   say ""
   say "POST /v1/code_exec {\"tool\":\"code_exec\",\"code\":\"x = 1 + 1\\nprint(x)\"}"
-  say "$(jq -c '{output, sandbox_id}' <<<"$answer")"
+  say "{\"output\":\"2\",\"sandbox_id\":\"${BASH_REMATCH[1]}\"}"
   # The example's sandbox is nobody's.
-  curl -sS --max-time 30 -o /dev/null -X DELETE -H "Authorization: Bearer $(api_key)" "$(server_url)/v1/sandboxes/$(jq -r .sandbox_id <<<"$answer")" || true
+  timeout 30 "$node/atoll-cli" rm "${BASH_REMATCH[1]}" >/dev/null 2>&1 || true
 }
 
 # In the foreground: until a signal comes or one of the two ends.
@@ -284,6 +295,10 @@ down() {
 purge() {
   local engine=() build
   if [[ -r $data/launcher/engine.build ]]; then read -r -a engine <"$data/launcher/engine.build"; fi
+  if [[ ! -x ${engine[0]:-}/atoll-engine && -n ${ATOLL_BUILDS:-} ]]; then
+    brought_builds
+    engine=("$node" "$runsc")
+  fi
   if [[ ! -x ${engine[0]:-}/atoll-engine ]]; then
     build=$(ls -td "$cache"/node/*/ 2>/dev/null | head -n 1)
     engine=("${build%/}" "$(ls -td "$cache"/runsc/*/ 2>/dev/null | head -n 1)")
@@ -292,6 +307,23 @@ purge() {
   "${engine[0]}/atoll-engine" purge --data "$data" --run "$run" --instance "$instance" --runsc "${engine[1]%/}" >>"$data/log/engine.log" 2>&1 ||
     { tail -n 20 "$data/log/engine.log" >&2; fail "some sandboxes could not be ended; see $data/log/engine.log"; }
 }
+
+# --- status, version --------------------------------------------------------------------------------------------------------
+
+# Exit statuses as init scripts have them: 0 it runs, 3 it does not.
+status() {
+  local name pid up=yes
+  if ! find_installation; then say "Nothing is installed in $data."; told=yes; exit 3; fi
+  for name in engine server; do
+    if pid=$(pid_of "$name"); then say "$name  runs, pid $pid"; else say "$name  does not run"; up=no; fi
+  done
+  if [[ $up == yes ]] && healthy; then say "$(server_url) answers"; return; fi
+  [[ $up == no ]] || say "$(server_url) does not answer; see $data/log"
+  told=yes
+  exit 3
+}
+
+version() { if [[ -f $root/VERSION ]]; then cat "$root/VERSION"; else say "$(dist_version) $(git -C "$root" describe --always --dirty 2>/dev/null || true)"; fi; }
 
 # --- env, the CLI --------------------------------------------------------------------------------------------------------------
 
@@ -305,16 +337,22 @@ environment() {
 ask_server() {
   local cli help=no
   case ${2:-} in --help | -h) help=yes ;; esac
-  # Commands of two words.
-  case $1/${3:-} in snapshot/--help | snapshot/-h) help=yes ;; esac
+  # Commands of two words, and those that need no server.
+  case $1/${2:-}/${3:-} in */*/--help | */*/-h | completion/* | template/init/*) help=yes ;; esac
+  if [[ $1 == __complete ]]; then
+    find_installation || exit 0
+    help=yes
+    export ATOLL_DATA_DIR=$data
+  fi
   if [[ $help == no && (-z ${ATOLL_URL:-} || -z ${ATOLL_API_KEY:-}) ]]; then
-    require_running
-    [[ -r $data/secret/api-key ]] || fail "the key in $data/secret/api-key cannot be read (remedy: sudo ./atoll $1 …, or set ATOLL_URL and ATOLL_API_KEY)"
+    fail_status=5 require_running
+    [[ -r $data/secret/api-key ]] || fail_status=4 fail "the key in $data/secret/api-key cannot be read (remedy: sudo ./atoll $1 …, or set ATOLL_URL and ATOLL_API_KEY)"
     ATOLL_URL=$(server_url) ATOLL_API_KEY=$(api_key)
     export ATOLL_URL ATOLL_API_KEY
   fi
   # The one that was built with what runs, else the newest.
   cli=$(cut -d' ' -f1 "$data/launcher/engine.build" 2>/dev/null || true)/atoll-cli
+  if [[ ! -x $cli && -n ${ATOLL_BUILDS:-} ]]; then brought_builds; cli=$node/atoll-cli; fi
   [[ -x $cli ]] || cli=$(ls -t "$cache"/node/*/atoll-cli 2>/dev/null | head -n 1)
   [[ -n $cli ]] || fail "the CLI is not built (remedy: ./atoll up)"
   exec "$cli" "$@"

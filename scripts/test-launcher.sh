@@ -153,7 +153,34 @@ doctors() {
   check "doctor looks at each point" "" "$(for point in processor kernel privilege cgroups memory disk packages JDK Go gVisor; do grep -qE "^  (ok|note|FAIL)  +$point" <<<"$out" || echo "$point is missing"; done)"
 }
 
+# The unit names programs of an unpacked archive, which is not there: its own root has them.
+unit() {
+  local place=$folder/unit
+  mkdir -p "$place/opt/atoll/bin"
+  install -m 0755 /dev/null "$place/opt/atoll/bin/atoll"
+  sed "s:/opt/atoll:$place/opt/atoll:" "$root/deploy/systemd/atoll.service" >"$place/atoll.service"
+  check "the unit is clean" "" "$(systemd-analyze verify --man=no "$place/atoll.service" 2>&1)"
+}
+
+archive() {
+  local there=$folder/archive
+  mkdir -p "$there/bin" "$there/images-built" "$there/nodes"
+  cp -r "$root/atoll" "$root/scripts" "$there/"
+  ln -s ../atoll "$there/bin/atoll"
+  echo "1.2.3 abcdef" >"$there/VERSION"
+  echo "node=\$root/nodes JAVA_HOME=\$root/java runsc=\$root/runsc server=\$root/server agent_image=\$root/agent" >"$there/builds"
+  printf '#!/bin/sh\necho "the CLI of the archive: $*"\n' >"$there/nodes/atoll-cli"
+  chmod +x "$there/nodes/atoll-cli"
+  check "an archive tells its own version" "1.2.3 abcdef" "$("$there/bin/atoll" version)"
+  check "an archive has its own CLI" "the CLI of the archive: completion bash" "$("$there/bin/atoll" completion bash 2>&1)"
+  one_line "an archive builds nothing" "build source clone" "$("$there/bin/atoll" build 2>&1 || true)"
+  check "status with nothing installed" "3 Nothing is installed in $folder/none." "$(out=$("$root/atoll" status --data-dir "$folder/none") || echo "$? $out")"
+  check "a command of the CLI tells by its status that nothing runs" 5 "$("$root/atoll" ls --data-dir "$folder/none" 2>/dev/null || echo $?)"
+}
+
 messages
+unit
+archive
 missing_tools
 ports
 recycled_pid

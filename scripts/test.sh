@@ -23,6 +23,7 @@ suites=(
   "cgroup v2|ci|cgroup2_tests"
   "soak|all|soak_tests"
   "container image|all|$root/deploy/container/test.sh"
+  "distribution|all|$root/deploy/dist/test.sh"
 )
 
 go_checks() {

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -19,8 +20,11 @@ import (
 )
 
 const (
-	statusFailed = 1
-	statusUnable = 2
+	statusFailed      = 1
+	statusUnable      = 2
+	statusMissing     = 3
+	statusNotAllowed  = 4
+	statusUnreachable = 5
 	// As in docker: the status of a program passes through, so that of the CLI's own failures is one that programs rarely use.
 	statusNotRun = 125
 )
@@ -39,6 +43,9 @@ type command struct {
 	unable int
 	run    func(ctx context.Context, s *server, arguments []string, t terminal) (int, error)
 }
+
+// alone says that it needs no server.
+func (c command) alone() bool { return c.name == "template init" || c.name == "completion" }
 
 var commands = []command{
 	{"exec", "'CODE' [-l LANGUAGE] [-s SANDBOX] [-c CONTEXT] [-t SECONDS] [--json]", "run code in an interpreter that keeps its state; - reads it from stdin", statusUnable, runExec},
@@ -88,6 +95,8 @@ var commands = []command{
 	{"registry rm", "HOST… [--json]", "forget credentials", statusUnable, runRegistryRm},
 	{"pool", "[--json]", "sandboxes that wait to be taken, by template", statusUnable, runPool},
 	{"port", "SANDBOX [[ADDRESS:]LOCAL:REMOTE…] [--json]", "ports listened on inside, or forward local ones to them", statusUnable, runPort},
+	{"top", "[--once] [-n SECONDS] [--json]", "what the sandboxes use, live; --once: one look, for scripts", statusUnable, runTop},
+	{"completion", "bash|zsh|fish", "what a shell needs to complete commands, flags, names and ids", statusUnable, runCompletion},
 }
 
 func main() {
@@ -117,18 +126,26 @@ func run(ctx context.Context, arguments []string, t terminal) (int, error) {
 		usage(t.stdout, group)
 		return 0, nil
 	}
+	if arguments[0] == "__complete" {
+		// Where no server is found nothing of it is offered.
+		s, _ := findServer(os.Getenv)
+		return runComplete(ctx, &s, arguments[1:], t)
+	}
 	c, arguments, err := findCommand(arguments)
 	if err != nil {
 		return statusUnable, err
 	}
 	if asksForHelp(arguments) {
 		fmt.Fprintf(t.stdout, "usage: atoll %s %s\n  %s\n", c.name, c.arguments, c.summary)
+		for i, line := range examples[c.name] {
+			fmt.Fprintf(t.stdout, "%s  ./atoll %s\n", map[bool]string{true: "\nexamples:\n"}[i == 0], line)
+		}
 		return 0, nil
 	}
 	s, err := findServer(os.Getenv)
 	// A file to begin with needs no server.
-	if err != nil && c.name != "template init" {
-		return c.unable, err
+	if err != nil && !c.alone() {
+		return c.statusOf(err), err
 	}
 	// Elsewhere Ctrl-C is the program's.
 	if !slices.Contains([]string{"run", "shell"}, c.name) {
@@ -136,16 +153,44 @@ func run(ctx context.Context, arguments []string, t terminal) (int, error) {
 		ctx, stop = signal.NotifyContext(ctx, os.Interrupt)
 		defer stop()
 	}
+	// Where what comes goes to the terminal itself, nothing is to come between.
+	if file, ok := t.stderr.(*os.File); ok && isTerminal(file) && c.name != "cat" && !slices.Contains(arguments, "-") {
+		s.progress = file
+	}
 	status, err := c.run(ctx, &s, arguments, t)
 	var misuse usageError
 	if errors.As(err, &misuse) {
 		return c.unable, fmt.Errorf("%w (usage: atoll %s %s)", err, c.name, c.arguments)
 	}
-	if err != nil && status == 0 {
-		status = c.unable
+	if err != nil && (status == 0 || status == statusUnable) {
+		status = c.statusOf(err)
 	}
 	return status, err
 }
+
+// statusOf is the exit status where the call did not come to what it was for. docs/cli.md lists them.
+func (c command) statusOf(err error) int {
+	if c.unable != statusUnable {
+		return c.unable
+	}
+	var refused apiError
+	var away unreachable
+	var missing notThere
+	switch {
+	case errors.As(err, &missing), errors.As(err, &refused) && refused.status == http.StatusNotFound:
+		return statusMissing
+	case errors.As(err, &refused) && (refused.status == http.StatusUnauthorized || refused.status == http.StatusForbidden):
+		return statusNotAllowed
+	case errors.As(err, &away):
+		return statusUnreachable
+	}
+	return statusUnable
+}
+
+// notThere is a name that nothing has.
+type notThere string
+
+func (n notThere) Error() string { return string(n) }
 
 // findCommand returns the command that the first word names, or the first two, and the words behind its name.
 func findCommand(words []string) (command, []string, error) {
@@ -247,11 +292,11 @@ func findServer(getenv func(string) string) (server, error) {
 	}
 	instance, err := readLine(filepath.Join(data, "instance"))
 	if err != nil {
-		return server{}, fmt.Errorf("no installation in %s (remedy: ./atoll up, or set ATOLL_URL and ATOLL_API_KEY): %w", data, err)
+		return server{}, unreachable{data, fmt.Errorf("no installation: %w", err)}
 	}
 	port, err := readLine(filepath.Join("/run", "atoll-"+instance, "port"))
 	if err != nil {
-		return server{}, fmt.Errorf("the server of %s does not run (remedy: ./atoll up): %w", data, err)
+		return server{}, unreachable{data, fmt.Errorf("it does not run: %w", err)}
 	}
 	key, err := readLine(filepath.Join(data, "secret", "api-key"))
 	if err != nil {

@@ -133,6 +133,7 @@ func TestDashReadsTheCodeFromStdin(t *testing.T) {
 }
 
 func TestTwoPiecesOfCodeAreRefused(t *testing.T) {
+	serving(t, 200, completed)
 	if status, _, _, err := call(t, "print(1)", "print(2)"); status != 2 || err == nil {
 		t.Errorf("status %d, %v (expected: 2, an error)", status, err)
 	}

@@ -59,7 +59,7 @@ func (s *server) sandboxID(ctx context.Context, word string) (string, error) {
 		return "", err
 	}
 	if len(found) == 0 {
-		return "", fmt.Errorf("no sandbox is called '%s' (remedy: ./atoll ls lists names and ids)", word)
+		return "", notThere(fmt.Sprintf("no sandbox is called '%s' (remedy: ./atoll ls lists names and ids)", word))
 	}
 	return found[0].ID, nil
 }

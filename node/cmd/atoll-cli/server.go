@@ -20,6 +20,8 @@ type server struct {
 	// patience is for how long a call that is safe to repeat is tried again while the server is away. 0: not at all, so that a server that does
 	// not run is told at once; commands set it when they have something to lose.
 	patience time.Duration
+	// progress is the terminal on which long transfers tell how far they are, or nil.
+	progress io.Writer
 }
 
 // patient is for how long a program's output is waited for while the server is away.
@@ -32,7 +34,11 @@ type unreachable struct {
 }
 
 func (u unreachable) Error() string {
-	return fmt.Sprintf("the server at %s cannot be reached: %v (remedy: ./atoll up, or set ATOLL_URL and ATOLL_API_KEY)", u.url, u.cause)
+	where := "at " + u.url
+	if !strings.Contains(u.url, "://") {
+		where = "of " + u.url
+	}
+	return fmt.Sprintf("the server %s cannot be reached: %v (remedy: ./atoll up, or set ATOLL_URL and ATOLL_API_KEY)", where, u.cause)
 }
 
 func (u unreachable) Unwrap() error { return u.cause }
@@ -96,6 +102,7 @@ func (s *server) request(ctx context.Context, method, path string, query url.Val
 
 // send returns an answer that is no error; the caller closes its body.
 func (s *server) send(r *http.Request) (*http.Response, error) {
+	s.watched(r)
 	reply, err := http.DefaultClient.Do(r)
 	if err != nil {
 		if cause := r.Context().Err(); cause != nil {
@@ -111,6 +118,7 @@ func (s *server) send(r *http.Request) (*http.Response, error) {
 		defer reply.Body.Close()
 		return nil, readError(reply)
 	}
+	s.watchedReply(reply)
 	return reply, nil
 }
 

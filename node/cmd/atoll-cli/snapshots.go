@@ -56,7 +56,7 @@ func (s *server) snapshotID(ctx context.Context, word string) (string, error) {
 	case err != nil:
 		return "", err
 	case len(found) == 0:
-		return "", fmt.Errorf("no snapshot is called '%s' (remedy: ./atoll snapshot ls lists names and ids)", word)
+		return "", notThere(fmt.Sprintf("no snapshot is called '%s' (remedy: ./atoll snapshot ls lists names and ids)", word))
 	case len(found) > 1:
 		return "", fmt.Errorf("%d snapshots are called '%s' (remedy: name one of them by its id: %s)", len(found), word, strings.Join(found, ", "))
 	}
