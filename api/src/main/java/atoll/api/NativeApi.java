@@ -6,6 +6,7 @@ import atoll.core.Scope;
 import atoll.core.ServerStatus;
 import atoll.http.ErrorMapping;
 import atoll.http.Exchange;
+import atoll.http.Guard;
 import atoll.http.KeyAuth;
 import atoll.http.RouteTable;
 import java.io.IOException;
@@ -33,6 +34,26 @@ public final class NativeApi {
             String version,
             List<String> allowedOrigins) {
         var auth = new KeyAuth<Caller>(atoll.keys()::authenticate);
+        addTo(routes, atoll, auth);
+        Supplier<ServerStatus> status = atoll::status;
+        var mcp = new McpApi(atoll.codeExecution(), version, allowedOrigins);
+        var health = new HealthApi(status, version);
+        routes.get("/metrics", auth.guard((exchange, caller) -> {
+                    caller.require(Scope.READ);
+                    exchange.bytes(
+                            200,
+                            "text/plain; version=0.0.4; charset=utf-8",
+                            metrics.text(status.get()).getBytes(StandardCharsets.UTF_8));
+                }))
+                .post("/mcp", auth.guard(mcp::post))
+                .delete("/mcp", auth.guard(mcp::delete))
+                .get("/healthz", health::health)
+                .get("/openapi.json", exchange -> exchange.bytes(200, "application/json", OpenApi.DOCUMENT))
+                .get("/", exchange -> index(exchange, version));
+    }
+
+    /** Adds {@code /v1/…} alone, behind a guard of the caller's choice. */
+    public static void addTo(RouteTable.Builder routes, Atoll atoll, Guard<Caller> auth) {
         var codeExec = new CodeExecApi(atoll.codeExecution());
         var executions = new ExecutionsApi(atoll.executions());
         var sandboxes = new SandboxesApi(atoll.sandboxes(), atoll.forks(), atoll.snapshots());
@@ -48,8 +69,6 @@ public final class NativeApi {
         var images = new ImagesApi(atoll::images, atoll::registries);
         Supplier<ServerStatus> status = atoll::status;
         var pools = new PoolsApi(status);
-        var mcp = new McpApi(atoll.codeExecution(), version, allowedOrigins);
-        var health = new HealthApi(status, version);
 
         routes.post("/v1/code_exec", auth.guard(codeExec::codeExec))
                 .get("/v1/executions", auth.guard(executions::list))
@@ -143,19 +162,7 @@ public final class NativeApi {
                 .delete("/v1/images/{digest}", auth.guard(images::delete))
                 .get("/v1/registries", auth.guard(images::registries))
                 .put("/v1/registries/{host}", auth.guard(images::putRegistry))
-                .delete("/v1/registries/{host}", auth.guard(images::deleteRegistry))
-                .get("/metrics", auth.guard((exchange, caller) -> {
-                    caller.require(Scope.READ);
-                    exchange.bytes(
-                            200,
-                            "text/plain; version=0.0.4; charset=utf-8",
-                            metrics.text(status.get()).getBytes(StandardCharsets.UTF_8));
-                }))
-                .post("/mcp", auth.guard(mcp::post))
-                .delete("/mcp", auth.guard(mcp::delete))
-                .get("/healthz", health::health)
-                .get("/openapi.json", exchange -> exchange.bytes(200, "application/json", OpenApi.DOCUMENT))
-                .get("/", exchange -> index(exchange, version));
+                .delete("/v1/registries/{host}", auth.guard(images::deleteRegistry));
     }
 
     private static void index(Exchange exchange, String version) throws IOException, InterruptedException {

@@ -9,6 +9,7 @@ import atoll.http.RequestObserver;
 import java.time.Duration;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import java.util.TreeMap;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ConcurrentMap;
@@ -37,6 +38,7 @@ public final class PrometheusMetrics implements Metrics, RequestObserver {
     }
 
     private final Family sandboxesTaken = new Family();
+    private final Recent coldStarts = new Recent();
     private final Family sandboxesEnded = new Family();
     private final Family executions = new Family();
     private final Family outputBytes = new Family();
@@ -53,6 +55,12 @@ public final class PrometheusMetrics implements Metrics, RequestObserver {
     @Override
     public void sandboxTaken(String template, String from, Duration took) {
         sandboxesTaken.time(labels("template", template, "from", from), took.toNanos());
+        coldStarts.record(took.toNanos());
+    }
+
+    /** How long half of the sandboxes that were handed out lately took at most, from the request on. */
+    public Optional<Duration> coldStartP50() {
+        return coldStarts.quantile(0.5);
     }
 
     @Override

@@ -17,6 +17,7 @@ import atoll.core.SandboxId;
 import atoll.core.SandboxTokens;
 import atoll.core.Scope;
 import atoll.core.ServerStatus;
+import atoll.core.Sessions;
 import atoll.core.SnapshotId;
 import atoll.core.event.EventQuery;
 import atoll.core.event.Events;
@@ -655,6 +656,11 @@ final class FakeAtoll implements Atoll, Keys, CodeExecution, Executions, Sandbox
     @Override
     public Forks forks() {
         return elsewhere(Forks.class);
+    }
+
+    @Override
+    public Sessions sessions() {
+        return elsewhere(Sessions.class);
     }
 
     @Override

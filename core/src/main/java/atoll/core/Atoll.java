@@ -37,6 +37,8 @@ public interface Atoll {
 
     Sandboxes sandboxes();
 
+    Sessions sessions();
+
     Snapshots snapshots();
 
     Templates templates();

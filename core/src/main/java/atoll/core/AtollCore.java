@@ -60,6 +60,7 @@ public final class AtollCore implements Atoll, AutoCloseable {
 
     private final Settings settings;
     private final KeyService keys;
+    private final SessionService sessions;
     private final TemplateCatalog templates;
     private final RegistryService registries;
     private final TemplateService templateService;
@@ -94,6 +95,7 @@ public final class AtollCore implements Atoll, AutoCloseable {
         Executor background = this::inBackground;
         PatientNode patient = new PatientNode(node, settings.nodePatience());
         keys = new KeyService(store, clock);
+        sessions = new SessionService(store, keys, clock);
         templates = new TemplateCatalog(settings);
         pools = new Pools(templates, patient, settings, metrics, background);
         templates.onChange(pools::follow);
@@ -236,6 +238,11 @@ public final class AtollCore implements Atoll, AutoCloseable {
     @Override
     public Sandboxes sandboxes() {
         return sandboxes;
+    }
+
+    @Override
+    public Sessions sessions() {
+        return sessions;
     }
 
     @Override

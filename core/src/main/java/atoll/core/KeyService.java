@@ -76,6 +76,12 @@ final class KeyService implements Keys {
         return loaded;
     }
 
+    /** The key of this id, if it opens anything now. */
+    Optional<StoredKey> valid(KeyId id) {
+        Instant now = clock.instant();
+        return store.key(id).filter(key -> key.expiresAt().map(now::isBefore).orElse(true));
+    }
+
     private static AtollException refused() {
         return new AtollException(
                 ErrorCode.UNAUTHENTICATED,
@@ -84,7 +90,7 @@ final class KeyService implements Keys {
                 "Send `Authorization: Bearer <key>`; the operator's key is in the data folder, in secret/api-key.");
     }
 
-    private static String hash(String secret) {
+    static String hash(String secret) {
         try {
             byte[] digest = MessageDigest.getInstance("SHA-256").digest(secret.getBytes(StandardCharsets.UTF_8));
             return HexFormat.of().formatHex(digest);

@@ -10,6 +10,7 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.Executor;
 import java.util.function.Supplier;
+import org.eclipse.jetty.http.HttpCookie;
 import org.eclipse.jetty.http.HttpField;
 import org.eclipse.jetty.http.HttpFields;
 import org.eclipse.jetty.http.HttpHeader;
@@ -75,6 +76,37 @@ public final class Exchange {
     public String host() {
         String host = Request.getServerName(request);
         return host == null ? "" : host;
+    }
+
+    /** The host and port that the request is for, as the client wrote them. */
+    public String authority() {
+        String authority = header("Host");
+        if (authority != null) {
+            return authority;
+        }
+        // HTTP/2 has it in a field of its own.
+        String written = request.getHttpURI().getAuthority();
+        return written == null ? "" : written;
+    }
+
+    /** The address of whoever is at the other end of the connection: a client, or a proxy. */
+    public String remoteAddress() {
+        return Request.getRemoteAddr(request);
+    }
+
+    /** The value of a cookie; null if it was not sent, or more than once with different values. */
+    public @Nullable String cookie(String name) {
+        @Nullable String found = null;
+        for (HttpCookie cookie : Request.getCookies(request)) {
+            if (!cookie.getName().equals(name)) {
+                continue;
+            }
+            if (found != null && !found.equals(cookie.getValue())) {
+                return null;
+            }
+            found = cookie.getValue();
+        }
+        return found;
     }
 
     public String requestId() {
@@ -208,6 +240,20 @@ public final class Exchange {
         return read().read(
                         request,
                         (bytes, length) -> length == 0 ? Json.mapper().createObjectNode() : Json.parse(bytes, length));
+    }
+
+    /** The fields of a form, in their order. A body that is too large, too slow or no form ends the request with the fitting error. */
+    public Form readForm() throws IOException, InterruptedException {
+        String type = header("Content-Type");
+        if (type == null || !Form.isForm(type)) {
+            throw new HttpFailure(new ErrorReply(
+                    415,
+                    "unsupported_media_type",
+                    "Content-Type: '%s' (expected: %s)".formatted(type == null ? "" : type, Form.TYPE),
+                    "",
+                    "send the form as a browser does"));
+        }
+        return read().read(request, Form::parse);
     }
 
     /** The body as it comes, of any size. */

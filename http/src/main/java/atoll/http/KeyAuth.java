@@ -3,11 +3,12 @@ package atoll.http;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Lets only requests with a known API key through, given as {@code Authorization: Bearer KEY} or {@code X-API-Key: KEY}.
+ * Lets only requests with a known API key through, given as {@code Authorization: Bearer KEY} or {@code X-API-Key: KEY}; to a WebSocket, where browsers can set no header,
+ * also as a sub-protocol {@code atoll.bearer.KEY} next to {@code atoll.v1}.
  *
  * @param <C> what is known of a caller
  */
-public final class KeyAuth<C> {
+public final class KeyAuth<C> extends Guard<C> {
     /**
      * Finds the caller behind a key, or throws what the server's {@link ErrorMapping} turns into an answer. Asked with every request, so it must be quick; it must not
      * say by its time how much of a key was right (a look-up by the key's hash does not).
@@ -17,54 +18,14 @@ public final class KeyAuth<C> {
         C byKey(String key);
     }
 
-    /** A handler that is told who calls. */
-    @FunctionalInterface
-    public interface CallerHandler<C> {
-        void handle(Exchange exchange, C caller) throws Exception;
-    }
-
     private final Lookup<C> lookup;
 
     public KeyAuth(Lookup<C> lookup) {
         this.lookup = lookup;
     }
 
-    public RouteHandler guard(CallerHandler<C> handler) {
-        return new Guarded<>(this, handler);
-    }
-
-    /** Opens a WebSocket for a caller: looks at the request and says what serves it, or throws what is answered instead. */
-    @FunctionalInterface
-    public interface CallerSocket<C> {
-        WebSocketHandler open(Exchange exchange, C caller) throws Exception;
-    }
-
-    /** A WebSocket that asks for a key before it is one; browsers, which can set no header, give it as a sub-protocol {@code atoll.bearer.KEY} next to {@code atoll.v1}. */
-    public RouteHandler guardSocket(CallerSocket<C> socket) {
-        return new GuardedSocket<>(this, socket);
-    }
-
-    record GuardedSocket<C>(KeyAuth<C> auth, CallerSocket<C> socket) implements RouteHandler {
-        @Override
-        public void handle(Exchange exchange) throws Exception {
-            C caller = auth.callerOf(exchange, true);
-            if (!exchange.wantsWebSocket()) {
-                exchange.responseHeader("Upgrade", "websocket");
-                throw WebSockets.notAnUpgrade();
-            }
-            exchange.upgrade(socket.open(exchange, caller));
-        }
-    }
-
-    /** A route that asks for a key; the table shows which ones do. */
-    record Guarded<C>(KeyAuth<C> auth, CallerHandler<C> handler) implements RouteHandler {
-        @Override
-        public void handle(Exchange exchange) throws Exception {
-            handler.handle(exchange, auth.callerOf(exchange, false));
-        }
-    }
-
-    private C callerOf(Exchange exchange, boolean socket) {
+    @Override
+    protected C callerOf(Exchange exchange, boolean socket) {
         String key = presentedKey(exchange);
         if (key == null && socket) {
             key = keyInProtocols(exchange);

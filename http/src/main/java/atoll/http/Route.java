@@ -20,7 +20,7 @@ public record Route(String method, String pattern, boolean guarded, RouteHandler
 
     /** Whether it is served by WebSocket. */
     public boolean isWebSocket() {
-        return handler instanceof KeyAuth.GuardedSocket<?>;
+        return handler instanceof Guard.GuardedSocket<?>;
     }
 
     /** One segment of a pattern: a literal ({@code name} empty) or a parameter, with the literal that follows it in the segment. */

@@ -51,7 +51,7 @@ public final class RouteTable {
     }
 
     public static Builder builder() {
-        return new Builder();
+        return new Builder(new ArrayList<>(), new ArrayList<>(), "");
     }
 
     public List<Route> routes() {
@@ -130,10 +130,20 @@ public final class RouteTable {
 
     /** Collects routes. */
     public static final class Builder {
-        private final List<Route> routes = new ArrayList<>();
-        private final List<Selection> selections = new ArrayList<>();
+        private final List<Route> routes;
+        private final List<Selection> selections;
+        private final String prefix;
 
-        private Builder() {}
+        private Builder(List<Route> routes, List<Selection> selections, String prefix) {
+            this.routes = routes;
+            this.selections = selections;
+            this.prefix = prefix;
+        }
+
+        /** The same table, with this before the path of each route that is added: for routes that are there twice, behind different guards. */
+        public Builder under(String morePrefix) {
+            return new Builder(routes, selections, prefix + morePrefix);
+        }
 
         public Builder get(String pattern, RouteHandler handler) {
             return add("GET", pattern, handler);
@@ -154,8 +164,8 @@ public final class RouteTable {
         public Builder add(String method, String pattern, RouteHandler handler) {
             routes.add(new Route(
                     method,
-                    pattern,
-                    handler instanceof KeyAuth.Guarded<?> || handler instanceof KeyAuth.GuardedSocket<?>,
+                    prefix + pattern,
+                    handler instanceof Guard.Guarded<?> || handler instanceof Guard.GuardedSocket<?>,
                     handler));
             return this;
         }

@@ -17,6 +17,8 @@ import atoll.node.GrpcNode;
 import atoll.store.FolderFiles;
 import atoll.store.InstallationSecrets;
 import atoll.store.SqlStore;
+import atoll.ui.Dashboard;
+import atoll.ui.UiSettings;
 import java.io.IOException;
 import java.io.PrintStream;
 import java.io.UncheckedIOException;
@@ -34,7 +36,9 @@ import java.time.Duration;
 import java.time.InstantSource;
 import java.util.ArrayDeque;
 import java.util.Deque;
+import java.util.HashSet;
 import java.util.Optional;
+import java.util.Set;
 import java.util.function.Consumer;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -115,11 +119,20 @@ final class AtollServer implements AutoCloseable {
         int bound = channel.socket().getLocalPort();
         E2bApi.addTo(
                 routes, core, E2bSettings.of(options.domain().orElse("localhost:" + bound), options.e2bTemplates()));
+        Set<String> names = new HashSet<>(options.uiHosts());
+        options.domain().ifPresent(names::add);
+        var dashboard = new Dashboard(
+                routes,
+                core,
+                UiSettings.of(Version.TEXT, options.host(), bound, names, metrics::coldStartP50),
+                NativeApi.errors());
+        NativeApi.addTo(routes.under("/ui"), core, dashboard.guard());
         Optional<AccessLog> accessLog = accessLog();
         accessLog.ifPresent(log -> closings.push(log::close));
         var httpServer = new HttpServer(http, routes.build(), NativeApi.errors(), metrics, accessLog);
         httpServer.start(channel);
         closings.push(httpServer::close);
+        closings.push(dashboard::close);
         port = httpServer.port();
         LOG.info("Atoll {} listens on http://{}:{}", Version.TEXT, options.host(), port);
         watchEngine(core);

@@ -23,6 +23,7 @@ import java.util.TreeMap;
  * @param accessLog a file, or {@code -} for the log
  * @param domain below which sandboxes' ports have host names
  * @param e2bTemplates of this installation, behind E2B's names for its own
+ * @param uiHosts names that the dashboard answers to, besides those of loopback, the address that it listens on, and {@code domain}
  * @param allowedOrigins web pages' origins that may call {@code /mcp}, besides those of this machine
  */
 record ServerOptions(
@@ -32,6 +33,7 @@ record ServerOptions(
         Path engineSocket,
         Optional<String> accessLog,
         List<String> allowedOrigins,
+        List<String> uiHosts,
         long maxBodyBytes,
         Optional<String> domain,
         String e2bTemplates,
@@ -44,6 +46,7 @@ record ServerOptions(
             "engine-socket",
             "access-log",
             "allowed-origins",
+            "ui-hosts",
             "max-body-bytes",
             "domain",
             "e2b-templates");
@@ -57,6 +60,7 @@ record ServerOptions(
               --engine-socket PATH   where the engine listens (default DIR/engine.sock)
               --access-log FILE      one line per request; - for the log (default none)
               --allowed-origins LIST origins of web pages that may call /mcp, with commas between
+              --ui-hosts LIST        names under which browsers may open the dashboard, besides localhost, --host and --domain
               --max-body-bytes N     of one request (default 41943040)
               --domain NAME          sandboxes' ports are served at PORT-ID.NAME (default localhost:PORT OF THE SERVER)
               --e2b-templates LIST   base=NAME,code-interpreter-v1=NAME: templates behind E2B's names (default base and data-science where
@@ -111,14 +115,21 @@ record ServerOptions(
                 Path.of(values.getOrDefault(
                         "engine-socket", folder.resolve("engine.sock").toString())),
                 Optional.ofNullable(values.get("access-log")),
-                List.of(values.getOrDefault("allowed-origins", "").split(",", -1)).stream()
-                        .map(String::strip)
-                        .filter(origin -> !origin.isEmpty())
+                list(values, "allowed-origins"),
+                list(values, "ui-hosts").stream()
+                        .map(name -> name.toLowerCase(Locale.ROOT))
                         .toList(),
                 number(values, "max-body-bytes", 40L << 20, 1L << 30),
                 Optional.ofNullable(values.get("domain")).map(String::strip).filter(name -> !name.isEmpty()),
                 values.getOrDefault("e2b-templates", ""),
                 Map.copyOf(settings));
+    }
+
+    private static List<String> list(Map<String, String> values, String name) {
+        return List.of(values.getOrDefault(name, "").split(",", -1)).stream()
+                .map(String::strip)
+                .filter(item -> !item.isEmpty())
+                .toList();
     }
 
     private static long number(Map<String, String> values, String name, long otherwise, long most) {

@@ -66,6 +66,26 @@ class ArchitectureTest {
     }
 
     @Test
+    void the_dashboard_sees_only_http_and_what_core_offers_to_callers() {
+        noClasses()
+                .that()
+                .resideInAPackage("atoll.ui..")
+                .should()
+                .dependOnClassesThat()
+                .resideInAnyPackage(
+                        "atoll.core.store..",
+                        "atoll.core.pool..",
+                        "atoll.api..",
+                        "atoll.compat..",
+                        "atoll.store..",
+                        "atoll.node..",
+                        "atoll.server..",
+                        "org.eclipse.jetty..",
+                        "io.grpc..")
+                .check(CLASSES);
+    }
+
+    @Test
     void http_sees_nothing_of_atoll() {
         noClasses()
                 .that()

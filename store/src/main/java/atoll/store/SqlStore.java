@@ -29,6 +29,7 @@ import atoll.core.store.Event;
 import atoll.core.store.IdempotencyClaim;
 import atoll.core.store.Store;
 import atoll.core.store.StoredKey;
+import atoll.core.store.StoredSession;
 import atoll.core.template.Build;
 import atoll.core.template.StoredRegistry;
 import atoll.core.template.StoredTemplate;
@@ -181,21 +182,59 @@ public final class SqlStore implements Store {
 
     @Override
     public Optional<StoredKey> keyByHash(String hash) {
+        return read(sql -> sql.first(SqlStore::key, "select * from api_keys where hash = ?", hash));
+    }
+
+    @Override
+    public Optional<StoredKey> key(KeyId id) {
+        return read(sql -> sql.first(SqlStore::key, "select * from api_keys where key_id = ?", id));
+    }
+
+    private static StoredKey key(Row row) throws SQLException {
+        return new StoredKey(
+                KeyId.parse(row.text("key_id")),
+                new ProjectId(row.text("project_id")),
+                row.text("name"),
+                row.text("hash"),
+                row.text("shown_prefix"),
+                Stream.of(row.text("scopes").split(",", -1))
+                        .filter(scope -> !scope.isEmpty())
+                        .map(Scope::valueOf)
+                        .collect(Collectors.toSet()),
+                row.time("created_at"),
+                row.optionalTime("expires_at"));
+    }
+
+    @Override
+    public void insertSession(StoredSession session) {
+        writer.write(sql -> sql.update(
+                "insert into sessions (hash, key_id, created_at, expires_at) values (?, ?, ?, ?)",
+                session.hash(),
+                session.key(),
+                session.createdAt(),
+                session.expiresAt()));
+    }
+
+    @Override
+    public Optional<StoredSession> sessionByHash(String hash) {
         return read(sql -> sql.first(
-                row -> new StoredKey(
-                        KeyId.parse(row.text("key_id")),
-                        new ProjectId(row.text("project_id")),
-                        row.text("name"),
+                row -> new StoredSession(
                         row.text("hash"),
-                        row.text("shown_prefix"),
-                        Stream.of(row.text("scopes").split(",", -1))
-                                .filter(scope -> !scope.isEmpty())
-                                .map(Scope::valueOf)
-                                .collect(Collectors.toSet()),
+                        KeyId.parse(row.text("key_id")),
                         row.time("created_at"),
-                        row.optionalTime("expires_at")),
-                "select * from api_keys where hash = ?",
+                        row.time("expires_at")),
+                "select * from sessions where hash = ?",
                 hash));
+    }
+
+    @Override
+    public void removeSession(String hash) {
+        writer.write(sql -> sql.update("delete from sessions where hash = ?", hash));
+    }
+
+    @Override
+    public void removeSessions(Instant expiredBy) {
+        writer.write(sql -> sql.update("delete from sessions where expires_at <= ?", expiredBy));
     }
 
     @Override

@@ -45,7 +45,19 @@ public interface Store extends AutoCloseable {
 
     Optional<StoredKey> keyByHash(String hash);
 
+    Optional<StoredKey> key(KeyId id);
+
     void keyUsedLater(KeyId key, Instant at);
+
+    void insertSession(StoredSession session);
+
+    /** Also one that has expired. */
+    Optional<StoredSession> sessionByHash(String hash);
+
+    void removeSession(String hash);
+
+    /** Removes those that had expired by then. */
+    void removeSessions(Instant expiredBy);
 
     /** Stores a new sandbox with its first run, and the contexts that it has already. */
     void insertSandbox(Sandbox sandbox, Run run, List<Context> contexts);

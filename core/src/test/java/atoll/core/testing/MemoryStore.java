@@ -29,6 +29,7 @@ import atoll.core.store.Event;
 import atoll.core.store.IdempotencyClaim;
 import atoll.core.store.Store;
 import atoll.core.store.StoredKey;
+import atoll.core.store.StoredSession;
 import atoll.core.template.Build;
 import atoll.core.template.StoredRegistry;
 import atoll.core.template.StoredTemplate;
@@ -51,6 +52,7 @@ import java.util.function.Function;
 public final class MemoryStore implements Store {
     private final Map<String, Long> epochs = new HashMap<>();
     private final Map<String, StoredKey> keys = new HashMap<>();
+    private final Map<String, StoredSession> sessions = new HashMap<>();
     private final Map<SandboxId, Sandbox> sandboxes = new LinkedHashMap<>();
     private final Map<RunId, Run> runs = new LinkedHashMap<>();
     private final Map<SnapshotId, Snapshot> snapshots = new LinkedHashMap<>();
@@ -86,6 +88,31 @@ public final class MemoryStore implements Store {
     @Override
     public synchronized Optional<StoredKey> keyByHash(String hash) {
         return Optional.ofNullable(keys.get(hash));
+    }
+
+    @Override
+    public synchronized Optional<StoredKey> key(KeyId id) {
+        return keys.values().stream().filter(key -> key.id().equals(id)).findFirst();
+    }
+
+    @Override
+    public synchronized void insertSession(StoredSession session) {
+        sessions.put(session.hash(), session);
+    }
+
+    @Override
+    public synchronized Optional<StoredSession> sessionByHash(String hash) {
+        return Optional.ofNullable(sessions.get(hash));
+    }
+
+    @Override
+    public synchronized void removeSession(String hash) {
+        sessions.remove(hash);
+    }
+
+    @Override
+    public synchronized void removeSessions(Instant expiredBy) {
+        sessions.values().removeIf(session -> !session.expiresAt().isAfter(expiredBy));
     }
 
     @Override

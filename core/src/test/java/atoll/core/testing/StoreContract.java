@@ -54,6 +54,7 @@ import atoll.core.store.Event;
 import atoll.core.store.IdempotencyClaim;
 import atoll.core.store.Store;
 import atoll.core.store.StoredKey;
+import atoll.core.store.StoredSession;
 import atoll.core.template.Build;
 import atoll.core.template.BuildContext;
 import atoll.core.template.LimitChanges;
@@ -301,6 +302,27 @@ public abstract class StoreContract {
         store.keyUsedLater(key.id(), NOW);
         assertThat(store.keyByHash("hash")).contains(key);
         assertThat(store.keyByHash("other")).isEmpty();
+        assertThat(store.key(key.id())).contains(key);
+        assertThat(store.key(KeyId.random())).isEmpty();
+    }
+
+    @Test
+    void a_session_is_found_by_its_hash_until_it_is_removed() {
+        StoredKey key = new StoredKey(
+                KeyId.random(), ProjectId.DEFAULT, "k", "hash", "at_", Set.of(Scope.READ), NOW, Optional.empty());
+        store.insertKey(key);
+        var soon = new StoredSession("one", key.id(), NOW, NOW.plusSeconds(10));
+        var late = new StoredSession("two", key.id(), NOW, NOW.plusSeconds(20));
+        var other = new StoredSession("three", key.id(), NOW, NOW.plusSeconds(30));
+        List.of(soon, late, other).forEach(store::insertSession);
+        assertThat(store.sessionByHash("one")).contains(soon);
+        assertThat(store.sessionByHash("four")).isEmpty();
+        store.removeSessions(NOW.plusSeconds(10));
+        assertThat(store.sessionByHash("one")).isEmpty();
+        assertThat(store.sessionByHash("two")).contains(late);
+        store.removeSession("two");
+        assertThat(store.sessionByHash("two")).isEmpty();
+        assertThat(store.sessionByHash("three")).contains(other);
     }
 
     @Test

@@ -1,0 +1,15 @@
+package atoll.ui;
+
+import atoll.core.Atoll;
+import java.util.List;
+
+/** All pages. A new one is a line here. */
+final class Pages {
+    private Pages() {}
+
+    static List<Page> all(Atoll atoll, UiSettings settings) {
+        return List.of(
+                new CodeExecutionPage(atoll, settings) //
+                );
+    }
+}
