@@ -109,6 +109,8 @@ var verbs = map[string]string{
 var noVerb = map[string]string{
 	"index":                 "says where the API is, to somebody who has only its address",
 	"metrics":               "for Prometheus, which asks by itself",
+	"docs":                  "a page for browsers",
+	"llms":                  "for language models",
 	"openapi":               "for programs that make clients",
 	"mcp":                   "for MCP clients",
 	"mcpEnd":                "for MCP clients",

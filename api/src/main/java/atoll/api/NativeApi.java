@@ -49,6 +49,8 @@ public final class NativeApi {
                 .delete("/mcp", auth.guard(mcp::delete))
                 .get("/healthz", health::health)
                 .get("/openapi.json", exchange -> exchange.bytes(200, "application/json", OpenApi.DOCUMENT))
+                .get("/docs", exchange -> OpenApi.REFERENCE.docs(exchange))
+                .get("/llms.txt", exchange -> OpenApi.REFERENCE.llms(exchange))
                 .get("/", exchange -> index(exchange, version));
     }
 
@@ -187,6 +189,7 @@ public final class NativeApi {
     /** Read when it is first asked for, or at the latest by the first test. */
     private static final class OpenApi {
         static final byte[] DOCUMENT = read();
+        static final Reference REFERENCE = new Reference(DOCUMENT);
 
         private static byte[] read() {
             try (InputStream document = NativeApi.class.getResourceAsStream("openapi.json")) {
