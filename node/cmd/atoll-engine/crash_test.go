@@ -223,7 +223,7 @@ func TestEngineKilledInTheMiddleOfWritingLosesNoSandbox(t *testing.T) {
 	e := start(t)
 	box := e.Python(t.Context())
 	box.Run(t.Context(), "import os\nn = 0\ndata = os.urandom(60 << 20)")
-	for i := range 12 {
+	for i := range 16 {
 		called := make(chan struct{})
 		go func() {
 			defer close(called)
@@ -234,7 +234,7 @@ func TestEngineKilledInTheMiddleOfWritingLosesNoSandbox(t *testing.T) {
 			return err == nil && b.GetState() != enginev1.BoxState_BOX_STATE_READY, fmt.Sprint(b, err)
 		})
 		// Wherever that is.
-		<-time.After(time.Duration(i) * 40 * time.Millisecond)
+		<-time.After(time.Duration(i*i) * 2 * time.Millisecond)
 		e.Kill()
 		<-called
 		e.Launch()
