@@ -18,14 +18,16 @@ interface Reserve {
         }
 
         @Override
-        public void fill() {}
+        public boolean fill() {
+            return true;
+        }
     };
 
     /** Gives it up; false if there is none. */
     boolean giveUp();
 
-    /** Makes it, if it is not there and there is room for it. */
-    void fill();
+    /** Makes it, if it is not there and there is room for it. Returns whether there is nothing left to do. */
+    boolean fill();
 
     /** A file of so many bytes. */
     static Reserve of(Path file, long bytes) {
@@ -63,18 +65,22 @@ interface Reserve {
         }
 
         @Override
-        public void fill() {
+        public boolean fill() {
             try {
                 if (Files.exists(file) && Files.size(file) == bytes) {
-                    return;
+                    return true;
                 }
                 Path folder = file.toAbsolutePath().getParent();
-                if (folder == null || Files.getFileStore(folder).getUsableSpace() < ROOM * bytes) {
-                    return;
+                // Asked with every write while there is none: the store of a path would read the table of mounts each
+                // time.
+                if (folder == null || folder.toFile().getUsableSpace() / ROOM < bytes) {
+                    return false;
                 }
                 write();
+                return true;
             } catch (IOException e) {
                 LOG.log(System.Logger.Level.INFO, "no reserve for a full disk: " + e);
+                return false;
             }
         }
 

@@ -42,6 +42,8 @@ final class Writer implements AutoCloseable {
     private final Reserve reserve;
     /** When the reserve was looked after last; used by {@link #thread} only. */
     private long lookedAfter;
+    /** Whether the reserve was there then; used by {@link #thread} only. */
+    private boolean reserved;
 
     private final String begin;
     /** What the connection was last told; used by {@link #thread} only. */
@@ -71,8 +73,7 @@ final class Writer implements AutoCloseable {
 
     void start() throws SQLException {
         dialect.prepare(sql.connection(), false);
-        reserve.fill();
-        lookedAfter = System.nanoTime();
+        lookAfterReserve();
         thread.start();
     }
 
@@ -159,9 +160,8 @@ final class Writer implements AutoCloseable {
                 return;
             }
             commit(batch);
-            if (System.nanoTime() - lookedAfter > REFILL_NANOS) {
-                reserve.fill();
-                lookedAfter = System.nanoTime();
+            if (!reserved || System.nanoTime() - lookedAfter > REFILL_NANOS) {
+                lookAfterReserve();
             }
             lock.lock();
             try {
@@ -171,6 +171,12 @@ final class Writer implements AutoCloseable {
                 lock.unlock();
             }
         }
+    }
+
+    /** One that was given up is made again with the first write after there is room: the disk may soon be full once more. */
+    private void lookAfterReserve() {
+        reserved = reserve.fill();
+        lookedAfter = System.nanoTime();
     }
 
     /** Waits for something to write; empty when closed and all is written. */
@@ -224,7 +230,7 @@ final class Writer implements AutoCloseable {
         } catch (SQLException | RuntimeException e) {
             rollback();
             if (e instanceof SQLException failure && dialect.isDiskFull(failure) && reserve.giveUp()) {
-                lookedAfter = System.nanoTime();
+                reserved = false;
                 commit(batch);
             } else if (batch.size() == 1) {
                 boolean told = batch.getFirst().done().completeExceptionally(e);

@@ -20,6 +20,7 @@ class WriterTest {
     private static final class Once implements Reserve {
         private final Connection connection;
         private int times;
+        private int fillings;
 
         Once(Connection connection) {
             this.connection = connection;
@@ -36,7 +37,10 @@ class WriterTest {
         }
 
         @Override
-        public void fill() {}
+        public boolean fill() {
+            fillings++;
+            return times == 0;
+        }
     }
 
     @Test
@@ -58,6 +62,32 @@ class WriterTest {
                             told -> assertThat(told.code()).isEqualTo(ErrorCode.DISK_FULL));
             int deleted = writer.write(to -> to.update("delete from t"));
             assertThat(deleted).isEqualTo(1);
+        }
+    }
+
+    @Test
+    void reserve_that_was_given_up_is_asked_for_with_each_write_until_it_is_there() throws SQLException {
+        Connection connection = DriverManager.getConnection("jdbc:sqlite::memory:");
+        Sql sql = new Sql(connection);
+        sql.execute("create table t (text text)");
+        Once reserve = new Once(connection);
+        try (Writer writer = new Writer(Dialect.SQLITE, sql, reserve)) {
+            writer.start();
+            writer.write(to -> to.update("insert into t (text) values ('a')"));
+            writer.write(to -> to.update("insert into t (text) values ('a')"));
+            assertThat(reserve.fillings).isEqualTo(1);
+            Dialect.execute(connection, "pragma max_page_count = 3");
+            String large = "x".repeat(MIB);
+            writer.write(to -> to.update("insert into t (text) values (?)", large));
+            writer.write(to -> to.update("insert into t (text) values ('a')"));
+            writer.flush();
+            assertThat(reserve.fillings).isGreaterThanOrEqualTo(3);
+            reserve.times = 0;
+            writer.write(to -> to.update("insert into t (text) values ('a')"));
+            writer.write(to -> to.update("insert into t (text) values ('a')"));
+            int fillings = reserve.fillings;
+            writer.write(to -> to.update("insert into t (text) values ('a')"));
+            assertThat(reserve.fillings).isEqualTo(fillings);
         }
     }
 
