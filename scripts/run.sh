@@ -19,6 +19,7 @@ up() {
   show_example
   say ""
   say "Atoll is ready at $(server_url) after $((SECONDS - begin)) s."
+  say "  dashboard, this link once:   $(login_link)"
   say "  key and URL for your shell:  eval \"\$($(launcher_words) env)\""
   say "  run code:                    $(launcher_words) exec 'print(6*7)' -l python"
   say "  one that stays:              $(launcher_words) create --name work --template python"
@@ -326,6 +327,16 @@ status() {
 version() { if [[ -f $root/VERSION ]]; then cat "$root/VERSION"; else say "$(dist_version) $(git -C "$root" describe --always --dirty 2>/dev/null || true)"; fi; }
 
 # --- env, the CLI --------------------------------------------------------------------------------------------------------------
+
+# A link for one login; the key goes by standard input, so that no list of processes shows it.
+login_link() {
+  local answer
+  require_running
+  [[ -r $data/secret/api-key ]] || fail "the key in $data/secret/api-key cannot be read (remedy: sudo ./atoll login-link)"
+  answer=$(curl -fsS --max-time 10 -X POST -K - "$(server_url)/ui/login-links" <<<"header = \"Authorization: Bearer $(api_key)\"") || fail "the server made no link; see $data/log/server.log"
+  [[ $answer =~ \"path\":\"([^\"]*)\" ]] || fail "the server's answer holds no link"
+  printf '%s%s\n' "$(server_url)" "${BASH_REMATCH[1]}"
+}
 
 environment() {
   require_running

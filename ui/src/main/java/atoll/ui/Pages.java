@@ -9,7 +9,8 @@ final class Pages {
 
     static List<Page> all(Atoll atoll, UiSettings settings) {
         return List.of(
-                new CodeExecutionPage(atoll, settings) //
+                new CodeExecutionPage(atoll, settings), //
+                new TemplatePages(atoll) //
                 );
     }
 }
