@@ -1,9 +1,10 @@
 """SDKs that programs pin, some lines behind: the same quick-starts, and with --all what applies of the larger suite."""
 
+import os
 import pathlib
 import shutil
 import subprocess
-import sys
+import tempfile
 
 import environments
 import installation as installations
@@ -46,11 +47,11 @@ def test_javascript_of_two_years(environment, tmp_path):
 def test_code_by_host_names_and_tls_alone(tmp_path):
     """Code interpreters before 2.9 leave E2B_SANDBOX_URL out of account: they ask https://49999-{id}.{domain} whatever is set. So do all SDKs without the two addresses."""
     port = installations.free_port()
-    with wildcard.before(port, tmp_path) as (tls, command, trust):
-        domain = f"{wildcard.DOMAIN}:{tls}"
-        atoll = installations.Installation(tmp_path / "data", port)
-        atoll.configure(domain=domain)
-        tmp_path.chmod(0o755)
+    # Not in pytest's folder, which is root's alone: the server is another user.
+    with tempfile.TemporaryDirectory(prefix="atoll-test-") as folder, wildcard.before(port, tmp_path) as (tls, command, trust):
+        os.chmod(folder, 0o755)
+        atoll = installations.Installation(pathlib.Path(folder) / "data", port)
+        atoll.configure(domain=f"{wildcard.DOMAIN}:{tls}")
         try:
             atoll.up()
             environment = {**trust, "PATH": "/usr/local/bin:/usr/bin:/bin", "E2B_API_KEY": "e2b_" + atoll.key.encode().hex(), "E2B_API_URL": atoll.url + "/compat/e2b"}

@@ -176,8 +176,8 @@ class Box:
         assert answer["exit_reason"] == "completed", answer
         return answer["output"]
 
-    def pause(self):
-        return self.call("POST", ":pause")
+    def pause(self, **fields):
+        return self.call("POST", ":pause", fields)
 
     def resume(self, **fields):
         return self.call("POST", ":resume", fields)

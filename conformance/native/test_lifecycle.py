@@ -65,6 +65,33 @@ def test_pausing_or_resuming_twice_is_no_error(boxes):
     assert box.resume()["run_id"] == box.resume()["run_id"]
 
 
+def test_pause_with_files_alone_keeps_them_and_nothing_that_runs(boxes):
+    box = boxes(env={"WHO": "me"})
+    box.put("/home/user/kept", b"on disk")
+    box.put("/tmp/removed", b"")
+    context = box.call("POST", "/contexts", {"language": "python", "cwd": "/tmp"})["context_id"]
+    assert (box.prints("x = 7; x"), box.prints("x = 8; x", context_id=context)) == ("7", "8")
+    box.shell("rm /tmp/removed; echo more >> /home/user/kept")
+    sleeper = box.start("sleep", "600")["process_id"]
+    assert box.pause(keep="files")["state"] == "paused"
+    ended = box.process(sleeper)
+    assert (ended["state"], ended["exit_reason"]) == ("ended", "lost")
+    assert box.resume()["state"] == "running"
+    assert box.get("/home/user/kept") == b"on diskmore\n" and box.refused("GET", "/files", path="/tmp/removed").code == "file_not_found"
+    assert "sleep" not in str(box.ps())
+    assert box.code("x")["error"]["name"] == box.code("x", context_id=context)["error"]["name"] == "NameError"
+    # The contexts are those that they were, in their folders and with the sandbox's environment.
+    assert box.prints("import os; os.getcwd(), os.environ['WHO']", context_id=context) == "('/tmp', 'me')"
+    runs = sorted(box.runs(), key=lambda run: run["started_at"])
+    assert [(run["how"], run["end_detail"]) for run in runs] == [("start", "Its files alone were kept."), ("resume", None)]
+    # A pause with memory after it, and one with files alone that is ended by use.
+    assert box.prints("y = 9; y") == "9"
+    box.pause()
+    assert box.prints("y") == "9"
+    box.pause(keep="files")
+    assert box.code("y")["error"]["name"] == "NameError"
+
+
 def test_what_is_not_there_can_be_neither_paused_nor_resumed(client, boxes):
     box = boxes()
     box.delete()

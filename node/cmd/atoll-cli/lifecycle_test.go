@@ -166,11 +166,14 @@ func TestTreeShowsEachForkBelowItsSource(t *testing.T) {
 
 func TestPauseAndResumeTellOfEachSandboxWhatBecameOfIt(t *testing.T) {
 	f := newFake(t)
-	f.answer("POST "+at(":pause"), 200, `{"sandbox_id":"sb-exec-1","state":"paused"}`)
+	kept := f.took("POST "+at(":pause"), `{"sandbox_id":"sb-exec-1","state":"paused"}`)
 	f.answer("POST /v1/sandboxes/sb-exec-2:pause", 410, `{"error":{"code":"sandbox_ended","message":"it ended","remediation":"make another"}}`)
 	status, stdout, stderr, err := cli(t, "", "pause", "sb-exec-2", box)
 	if err != nil || status != 1 || stdout != "sb-exec-1  paused\n" || stderr != "atoll: sb-exec-2: it ended (remedy: make another)\n" {
 		t.Errorf("status %d, %q, %q, %v", status, stdout, stderr, err)
+	}
+	if status, _, _, err := cli(t, "", "pause", box, "--keep", "files"); err != nil || status != 0 || !maps.Equal(*kept, map[string]any{"keep": "files"}) {
+		t.Errorf("status %d, asked %v, %v (expected: to keep its files)", status, *kept, err)
 	}
 	asked := f.took("POST "+at(":resume"), `{"sandbox_id":"sb-exec-1","state":"running"}`)
 	for typed, want := range map[string]map[string]any{"15m": {"lifetime_seconds": 900.0}, "none": {"lifetime_seconds": nil}} {

@@ -59,7 +59,7 @@ var commands = []command{
 	{"logs", "[-f] [--stream stdout|stderr|combined] [--offset N] [--json] SANDBOX PROCESS|EXECUTION", "what it printed; -f: and goes on to print", statusUnable, runLogs},
 	{"create", "[--template T | --snapshot SNAPSHOT] [--name NAME] [--get] [-e K=V] [--label K=V] [--lifetime TIME|none] [--idle TIME|none] [--on-timeout pause|kill] [--no-auto-resume] [--json]", "make a sandbox and print its id; --get: the one of that name, if there is one", statusUnable, runCreate},
 	{"rm", "SANDBOX… [--json]", "end sandboxes, in whatever state they are", statusUnable, runRm},
-	{"pause", "SANDBOX… [--json]", "write sandboxes to disk with all that runs in them, and free their memory", statusUnable, runPause},
+	{"pause", "SANDBOX… [--keep memory|files] [--json]", "write sandboxes to disk with all that runs in them, or with their files alone, and free their memory", statusUnable, runPause},
 	{"resume", "SANDBOX… [--lifetime TIME|none] [--json]", "go on with paused sandboxes where they stopped", statusUnable, runResume},
 	{"extend", "SANDBOX TIME|none [--json]", "end by itself that long from now, or never; TIME is seconds, or as in 90s, 15m, 2h, 7d", statusUnable, runExtend},
 	{"fork", "SANDBOX [-n N] [--name NAME] [-e|--env K=V] [--label K=V] [--lifetime TIME|none] [--json]", "make N sandboxes (default 1) with all that is in this one, which goes on; prints their ids", statusUnable, runFork},

@@ -237,12 +237,13 @@ func (s *server) act(ctx context.Context, method, path string, body any) (json.R
 func runPause(ctx context.Context, s *server, arguments []string, t terminal) (int, error) {
 	f := newFlags("pause")
 	asJSON := f.Bool("json", false, "")
+	keep := f.String("keep", "memory", "")
 	words, err := f.parse(arguments)
 	if err != nil {
 		return 0, err
 	}
 	return eachSandbox(ctx, s, words, *asJSON, t, func(id string) (json.RawMessage, error) {
-		return s.act(ctx, http.MethodPost, sandboxPath(id, ":pause"), map[string]any{})
+		return s.act(ctx, http.MethodPost, sandboxPath(id, ":pause"), map[string]any{"keep": *keep})
 	})
 }
 

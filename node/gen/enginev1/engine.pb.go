@@ -2881,9 +2881,11 @@ func (x *RestoreBoxRequest) GetLimits() *execv1.Limits {
 }
 
 type PauseBoxRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	BoxId         string                 `protobuf:"bytes,1,opt,name=box_id,json=boxId,proto3" json:"box_id,omitempty"`
-	SnapshotId    string                 `protobuf:"bytes,2,opt,name=snapshot_id,json=snapshotId,proto3" json:"snapshot_id,omitempty"`
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	BoxId      string                 `protobuf:"bytes,1,opt,name=box_id,json=boxId,proto3" json:"box_id,omitempty"`
+	SnapshotId string                 `protobuf:"bytes,2,opt,name=snapshot_id,json=snapshotId,proto3" json:"snapshot_id,omitempty"`
+	// Unset: MEMORY.
+	Kind          SnapshotKind `protobuf:"varint,3,opt,name=kind,proto3,enum=atoll.engine.v1.SnapshotKind" json:"kind,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2930,6 +2932,13 @@ func (x *PauseBoxRequest) GetSnapshotId() string {
 		return x.SnapshotId
 	}
 	return ""
+}
+
+func (x *PauseBoxRequest) GetKind() SnapshotKind {
+	if x != nil {
+		return x.Kind
+	}
+	return SnapshotKind_SNAPSHOT_KIND_UNSPECIFIED
 }
 
 type ResumeBoxRequest struct {
@@ -5650,11 +5659,12 @@ const file_atoll_engine_v1_engine_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"I\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"|\n" +
 	"\x0fPauseBoxRequest\x12\x15\n" +
 	"\x06box_id\x18\x01 \x01(\tR\x05boxId\x12\x1f\n" +
 	"\vsnapshot_id\x18\x02 \x01(\tR\n" +
-	"snapshotId\"\x94\x01\n" +
+	"snapshotId\x121\n" +
+	"\x04kind\x18\x03 \x01(\x0e2\x1d.atoll.engine.v1.SnapshotKindR\x04kind\"\x94\x01\n" +
 	"\x10ResumeBoxRequest\x12\x15\n" +
 	"\x06box_id\x18\x01 \x01(\tR\x05boxId\x12&\n" +
 	"\x0fprepared_box_id\x18\x02 \x01(\tR\rpreparedBoxId\x12A\n" +
@@ -6113,139 +6123,140 @@ var file_atoll_engine_v1_engine_proto_depIdxs = []int32{
 	101, // 39: atoll.engine.v1.RestoreBoxRequest.warm_contexts:type_name -> atoll.exec.v1.ContextSpec
 	96,  // 40: atoll.engine.v1.RestoreBoxRequest.labels:type_name -> atoll.engine.v1.RestoreBoxRequest.LabelsEntry
 	100, // 41: atoll.engine.v1.RestoreBoxRequest.limits:type_name -> atoll.exec.v1.Limits
-	32,  // 42: atoll.engine.v1.ResumeBoxRequest.assignment:type_name -> atoll.engine.v1.AssignBoxRequest
-	32,  // 43: atoll.engine.v1.RollbackBoxRequest.assignment:type_name -> atoll.engine.v1.AssignBoxRequest
-	3,   // 44: atoll.engine.v1.CreateSnapshotRequest.kind:type_name -> atoll.engine.v1.SnapshotKind
-	97,  // 45: atoll.engine.v1.CreateSnapshotRequest.labels:type_name -> atoll.engine.v1.CreateSnapshotRequest.LabelsEntry
-	51,  // 46: atoll.engine.v1.ListSnapshotsReply.snapshots:type_name -> atoll.engine.v1.Snapshot
-	3,   // 47: atoll.engine.v1.Snapshot.kind:type_name -> atoll.engine.v1.SnapshotKind
-	98,  // 48: atoll.engine.v1.Snapshot.labels:type_name -> atoll.engine.v1.Snapshot.LabelsEntry
-	100, // 49: atoll.engine.v1.Snapshot.limits:type_name -> atoll.exec.v1.Limits
-	102, // 50: atoll.engine.v1.Snapshot.contexts:type_name -> atoll.exec.v1.Context
-	54,  // 51: atoll.engine.v1.ImportSnapshotRequest.begin:type_name -> atoll.engine.v1.ImportBegin
-	99,  // 52: atoll.engine.v1.ImportBegin.labels:type_name -> atoll.engine.v1.ImportBegin.LabelsEntry
-	101, // 53: atoll.engine.v1.OpenContextRequest.spec:type_name -> atoll.exec.v1.ContextSpec
-	102, // 54: atoll.engine.v1.ListContextsReply.contexts:type_name -> atoll.exec.v1.Context
-	103, // 55: atoll.engine.v1.ExecuteRequest.spec:type_name -> atoll.exec.v1.ExecutionSpec
-	65,  // 56: atoll.engine.v1.ListExecutionsReply.executions:type_name -> atoll.engine.v1.ExecutionRecord
-	104, // 57: atoll.engine.v1.ExecutionRecord.finished:type_name -> atoll.exec.v1.Finished
-	105, // 58: atoll.engine.v1.ReadOutputRequest.stream:type_name -> atoll.exec.v1.Stream
-	106, // 59: atoll.engine.v1.StartProcessRequest.spec:type_name -> atoll.exec.v1.ProcessSpec
-	74,  // 60: atoll.engine.v1.ListProcessesReply.processes:type_name -> atoll.engine.v1.NodeProcess
-	107, // 61: atoll.engine.v1.NodeProcess.process:type_name -> atoll.exec.v1.Process
-	108, // 62: atoll.engine.v1.WriteInputRequest.input:type_name -> atoll.exec.v1.WriteInputRequest
-	109, // 63: atoll.engine.v1.SignalProcessRequest.signal:type_name -> atoll.exec.v1.SignalRequest
-	110, // 64: atoll.engine.v1.ResizeTerminalRequest.resize:type_name -> atoll.exec.v1.ResizeRequest
-	111, // 65: atoll.engine.v1.FileCall.request:type_name -> atoll.file.v1.FileRequest
-	112, // 66: atoll.engine.v1.ReadFileCall.request:type_name -> atoll.file.v1.ReadFileRequest
-	113, // 67: atoll.engine.v1.WriteFileCall.request:type_name -> atoll.file.v1.WriteFileRequest
-	114, // 68: atoll.engine.v1.WatchFilesCall.request:type_name -> atoll.file.v1.WatchFilesRequest
-	115, // 69: atoll.engine.v1.TunnelCall.message:type_name -> atoll.exec.v1.TunnelMessage
-	87,  // 70: atoll.engine.v1.SampleUsageReply.boxes:type_name -> atoll.engine.v1.BoxUsage
-	100, // 71: atoll.engine.v1.BoxUsage.limits:type_name -> atoll.exec.v1.Limits
-	4,   // 72: atoll.engine.v1.Engine.GetInfo:input_type -> atoll.engine.v1.GetInfoRequest
-	6,   // 73: atoll.engine.v1.Engine.Claim:input_type -> atoll.engine.v1.ClaimRequest
-	8,   // 74: atoll.engine.v1.Engine.ListImages:input_type -> atoll.engine.v1.ListImagesRequest
-	15,  // 75: atoll.engine.v1.Engine.MakeImage:input_type -> atoll.engine.v1.MakeImageRequest
-	11,  // 76: atoll.engine.v1.Engine.DeleteImage:input_type -> atoll.engine.v1.ImageRequest
-	13,  // 77: atoll.engine.v1.Engine.PruneImages:input_type -> atoll.engine.v1.PruneImagesRequest
-	31,  // 78: atoll.engine.v1.Engine.CreateBox:input_type -> atoll.engine.v1.CreateBoxRequest
-	32,  // 79: atoll.engine.v1.Engine.AssignBox:input_type -> atoll.engine.v1.AssignBoxRequest
-	33,  // 80: atoll.engine.v1.Engine.UpdateLimits:input_type -> atoll.engine.v1.UpdateLimitsRequest
-	34,  // 81: atoll.engine.v1.Engine.GetBox:input_type -> atoll.engine.v1.BoxRequest
-	40,  // 82: atoll.engine.v1.Engine.PrepareBox:input_type -> atoll.engine.v1.PrepareBoxRequest
-	41,  // 83: atoll.engine.v1.Engine.RestoreBox:input_type -> atoll.engine.v1.RestoreBoxRequest
-	42,  // 84: atoll.engine.v1.Engine.PauseBox:input_type -> atoll.engine.v1.PauseBoxRequest
-	43,  // 85: atoll.engine.v1.Engine.ResumeBox:input_type -> atoll.engine.v1.ResumeBoxRequest
-	44,  // 86: atoll.engine.v1.Engine.RollbackBox:input_type -> atoll.engine.v1.RollbackBoxRequest
-	45,  // 87: atoll.engine.v1.Engine.SetDeadline:input_type -> atoll.engine.v1.SetDeadlineRequest
-	46,  // 88: atoll.engine.v1.Engine.CreateSnapshot:input_type -> atoll.engine.v1.CreateSnapshotRequest
-	48,  // 89: atoll.engine.v1.Engine.ListSnapshots:input_type -> atoll.engine.v1.ListSnapshotsRequest
-	47,  // 90: atoll.engine.v1.Engine.DeleteSnapshot:input_type -> atoll.engine.v1.SnapshotRequest
-	47,  // 91: atoll.engine.v1.Engine.ExportSnapshot:input_type -> atoll.engine.v1.SnapshotRequest
-	53,  // 92: atoll.engine.v1.Engine.ImportSnapshot:input_type -> atoll.engine.v1.ImportSnapshotRequest
-	35,  // 93: atoll.engine.v1.Engine.ListBoxes:input_type -> atoll.engine.v1.ListBoxesRequest
-	34,  // 94: atoll.engine.v1.Engine.DeleteBox:input_type -> atoll.engine.v1.BoxRequest
-	38,  // 95: atoll.engine.v1.Engine.WatchBoxes:input_type -> atoll.engine.v1.WatchBoxesRequest
-	55,  // 96: atoll.engine.v1.Engine.OpenContext:input_type -> atoll.engine.v1.OpenContextRequest
-	56,  // 97: atoll.engine.v1.Engine.RestartContext:input_type -> atoll.engine.v1.ContextRequest
-	56,  // 98: atoll.engine.v1.Engine.CloseContext:input_type -> atoll.engine.v1.ContextRequest
-	34,  // 99: atoll.engine.v1.Engine.ListContexts:input_type -> atoll.engine.v1.BoxRequest
-	59,  // 100: atoll.engine.v1.Engine.Execute:input_type -> atoll.engine.v1.ExecuteRequest
-	60,  // 101: atoll.engine.v1.Engine.Attach:input_type -> atoll.engine.v1.AttachRequest
-	61,  // 102: atoll.engine.v1.Engine.Interrupt:input_type -> atoll.engine.v1.InterruptRequest
-	63,  // 103: atoll.engine.v1.Engine.ListExecutions:input_type -> atoll.engine.v1.ListExecutionsRequest
-	66,  // 104: atoll.engine.v1.Engine.ReadOutput:input_type -> atoll.engine.v1.ReadOutputRequest
-	68,  // 105: atoll.engine.v1.Engine.ForgetExecutions:input_type -> atoll.engine.v1.ForgetExecutionsRequest
-	70,  // 106: atoll.engine.v1.Engine.StartProcess:input_type -> atoll.engine.v1.StartProcessRequest
-	71,  // 107: atoll.engine.v1.Engine.GetProcess:input_type -> atoll.engine.v1.ProcessRequest
-	72,  // 108: atoll.engine.v1.Engine.ListProcesses:input_type -> atoll.engine.v1.ListProcessesRequest
-	71,  // 109: atoll.engine.v1.Engine.WaitProcess:input_type -> atoll.engine.v1.ProcessRequest
-	75,  // 110: atoll.engine.v1.Engine.WriteInput:input_type -> atoll.engine.v1.WriteInputRequest
-	76,  // 111: atoll.engine.v1.Engine.SignalProcess:input_type -> atoll.engine.v1.SignalProcessRequest
-	78,  // 112: atoll.engine.v1.Engine.ResizeTerminal:input_type -> atoll.engine.v1.ResizeTerminalRequest
-	34,  // 113: atoll.engine.v1.Engine.ListGuestProcesses:input_type -> atoll.engine.v1.BoxRequest
-	80,  // 114: atoll.engine.v1.Engine.File:input_type -> atoll.engine.v1.FileCall
-	81,  // 115: atoll.engine.v1.Engine.ReadFile:input_type -> atoll.engine.v1.ReadFileCall
-	82,  // 116: atoll.engine.v1.Engine.WriteFile:input_type -> atoll.engine.v1.WriteFileCall
-	83,  // 117: atoll.engine.v1.Engine.WatchFiles:input_type -> atoll.engine.v1.WatchFilesCall
-	34,  // 118: atoll.engine.v1.Engine.ListPorts:input_type -> atoll.engine.v1.BoxRequest
-	84,  // 119: atoll.engine.v1.Engine.Tunnel:input_type -> atoll.engine.v1.TunnelCall
-	85,  // 120: atoll.engine.v1.Engine.SampleUsage:input_type -> atoll.engine.v1.SampleUsageRequest
-	5,   // 121: atoll.engine.v1.Engine.GetInfo:output_type -> atoll.engine.v1.EngineInfo
-	7,   // 122: atoll.engine.v1.Engine.Claim:output_type -> atoll.engine.v1.ClaimReply
-	9,   // 123: atoll.engine.v1.Engine.ListImages:output_type -> atoll.engine.v1.ListImagesReply
-	25,  // 124: atoll.engine.v1.Engine.MakeImage:output_type -> atoll.engine.v1.MakeImageEvent
-	12,  // 125: atoll.engine.v1.Engine.DeleteImage:output_type -> atoll.engine.v1.DeleteImageReply
-	14,  // 126: atoll.engine.v1.Engine.PruneImages:output_type -> atoll.engine.v1.PruneImagesReply
-	39,  // 127: atoll.engine.v1.Engine.CreateBox:output_type -> atoll.engine.v1.Box
-	39,  // 128: atoll.engine.v1.Engine.AssignBox:output_type -> atoll.engine.v1.Box
-	39,  // 129: atoll.engine.v1.Engine.UpdateLimits:output_type -> atoll.engine.v1.Box
-	39,  // 130: atoll.engine.v1.Engine.GetBox:output_type -> atoll.engine.v1.Box
-	39,  // 131: atoll.engine.v1.Engine.PrepareBox:output_type -> atoll.engine.v1.Box
-	39,  // 132: atoll.engine.v1.Engine.RestoreBox:output_type -> atoll.engine.v1.Box
-	39,  // 133: atoll.engine.v1.Engine.PauseBox:output_type -> atoll.engine.v1.Box
-	39,  // 134: atoll.engine.v1.Engine.ResumeBox:output_type -> atoll.engine.v1.Box
-	39,  // 135: atoll.engine.v1.Engine.RollbackBox:output_type -> atoll.engine.v1.Box
-	39,  // 136: atoll.engine.v1.Engine.SetDeadline:output_type -> atoll.engine.v1.Box
-	51,  // 137: atoll.engine.v1.Engine.CreateSnapshot:output_type -> atoll.engine.v1.Snapshot
-	49,  // 138: atoll.engine.v1.Engine.ListSnapshots:output_type -> atoll.engine.v1.ListSnapshotsReply
-	50,  // 139: atoll.engine.v1.Engine.DeleteSnapshot:output_type -> atoll.engine.v1.DeleteSnapshotReply
-	52,  // 140: atoll.engine.v1.Engine.ExportSnapshot:output_type -> atoll.engine.v1.FilePart
-	51,  // 141: atoll.engine.v1.Engine.ImportSnapshot:output_type -> atoll.engine.v1.Snapshot
-	36,  // 142: atoll.engine.v1.Engine.ListBoxes:output_type -> atoll.engine.v1.ListBoxesReply
-	37,  // 143: atoll.engine.v1.Engine.DeleteBox:output_type -> atoll.engine.v1.DeleteBoxReply
-	39,  // 144: atoll.engine.v1.Engine.WatchBoxes:output_type -> atoll.engine.v1.Box
-	102, // 145: atoll.engine.v1.Engine.OpenContext:output_type -> atoll.exec.v1.Context
-	102, // 146: atoll.engine.v1.Engine.RestartContext:output_type -> atoll.exec.v1.Context
-	57,  // 147: atoll.engine.v1.Engine.CloseContext:output_type -> atoll.engine.v1.CloseContextReply
-	58,  // 148: atoll.engine.v1.Engine.ListContexts:output_type -> atoll.engine.v1.ListContextsReply
-	116, // 149: atoll.engine.v1.Engine.Execute:output_type -> atoll.exec.v1.ExecutionEvent
-	116, // 150: atoll.engine.v1.Engine.Attach:output_type -> atoll.exec.v1.ExecutionEvent
-	62,  // 151: atoll.engine.v1.Engine.Interrupt:output_type -> atoll.engine.v1.InterruptReply
-	64,  // 152: atoll.engine.v1.Engine.ListExecutions:output_type -> atoll.engine.v1.ListExecutionsReply
-	67,  // 153: atoll.engine.v1.Engine.ReadOutput:output_type -> atoll.engine.v1.OutputPiece
-	69,  // 154: atoll.engine.v1.Engine.ForgetExecutions:output_type -> atoll.engine.v1.ForgetExecutionsReply
-	107, // 155: atoll.engine.v1.Engine.StartProcess:output_type -> atoll.exec.v1.Process
-	107, // 156: atoll.engine.v1.Engine.GetProcess:output_type -> atoll.exec.v1.Process
-	73,  // 157: atoll.engine.v1.Engine.ListProcesses:output_type -> atoll.engine.v1.ListProcessesReply
-	107, // 158: atoll.engine.v1.Engine.WaitProcess:output_type -> atoll.exec.v1.Process
-	117, // 159: atoll.engine.v1.Engine.WriteInput:output_type -> atoll.exec.v1.WriteInputReply
-	77,  // 160: atoll.engine.v1.Engine.SignalProcess:output_type -> atoll.engine.v1.SignalProcessReply
-	79,  // 161: atoll.engine.v1.Engine.ResizeTerminal:output_type -> atoll.engine.v1.ResizeTerminalReply
-	118, // 162: atoll.engine.v1.Engine.ListGuestProcesses:output_type -> atoll.exec.v1.ListGuestProcessesReply
-	119, // 163: atoll.engine.v1.Engine.File:output_type -> atoll.file.v1.FileReply
-	120, // 164: atoll.engine.v1.Engine.ReadFile:output_type -> atoll.file.v1.FilePiece
-	121, // 165: atoll.engine.v1.Engine.WriteFile:output_type -> atoll.file.v1.WriteFileReply
-	122, // 166: atoll.engine.v1.Engine.WatchFiles:output_type -> atoll.file.v1.FileEvent
-	123, // 167: atoll.engine.v1.Engine.ListPorts:output_type -> atoll.exec.v1.ListPortsReply
-	115, // 168: atoll.engine.v1.Engine.Tunnel:output_type -> atoll.exec.v1.TunnelMessage
-	86,  // 169: atoll.engine.v1.Engine.SampleUsage:output_type -> atoll.engine.v1.SampleUsageReply
-	121, // [121:170] is the sub-list for method output_type
-	72,  // [72:121] is the sub-list for method input_type
-	72,  // [72:72] is the sub-list for extension type_name
-	72,  // [72:72] is the sub-list for extension extendee
-	0,   // [0:72] is the sub-list for field type_name
+	3,   // 42: atoll.engine.v1.PauseBoxRequest.kind:type_name -> atoll.engine.v1.SnapshotKind
+	32,  // 43: atoll.engine.v1.ResumeBoxRequest.assignment:type_name -> atoll.engine.v1.AssignBoxRequest
+	32,  // 44: atoll.engine.v1.RollbackBoxRequest.assignment:type_name -> atoll.engine.v1.AssignBoxRequest
+	3,   // 45: atoll.engine.v1.CreateSnapshotRequest.kind:type_name -> atoll.engine.v1.SnapshotKind
+	97,  // 46: atoll.engine.v1.CreateSnapshotRequest.labels:type_name -> atoll.engine.v1.CreateSnapshotRequest.LabelsEntry
+	51,  // 47: atoll.engine.v1.ListSnapshotsReply.snapshots:type_name -> atoll.engine.v1.Snapshot
+	3,   // 48: atoll.engine.v1.Snapshot.kind:type_name -> atoll.engine.v1.SnapshotKind
+	98,  // 49: atoll.engine.v1.Snapshot.labels:type_name -> atoll.engine.v1.Snapshot.LabelsEntry
+	100, // 50: atoll.engine.v1.Snapshot.limits:type_name -> atoll.exec.v1.Limits
+	102, // 51: atoll.engine.v1.Snapshot.contexts:type_name -> atoll.exec.v1.Context
+	54,  // 52: atoll.engine.v1.ImportSnapshotRequest.begin:type_name -> atoll.engine.v1.ImportBegin
+	99,  // 53: atoll.engine.v1.ImportBegin.labels:type_name -> atoll.engine.v1.ImportBegin.LabelsEntry
+	101, // 54: atoll.engine.v1.OpenContextRequest.spec:type_name -> atoll.exec.v1.ContextSpec
+	102, // 55: atoll.engine.v1.ListContextsReply.contexts:type_name -> atoll.exec.v1.Context
+	103, // 56: atoll.engine.v1.ExecuteRequest.spec:type_name -> atoll.exec.v1.ExecutionSpec
+	65,  // 57: atoll.engine.v1.ListExecutionsReply.executions:type_name -> atoll.engine.v1.ExecutionRecord
+	104, // 58: atoll.engine.v1.ExecutionRecord.finished:type_name -> atoll.exec.v1.Finished
+	105, // 59: atoll.engine.v1.ReadOutputRequest.stream:type_name -> atoll.exec.v1.Stream
+	106, // 60: atoll.engine.v1.StartProcessRequest.spec:type_name -> atoll.exec.v1.ProcessSpec
+	74,  // 61: atoll.engine.v1.ListProcessesReply.processes:type_name -> atoll.engine.v1.NodeProcess
+	107, // 62: atoll.engine.v1.NodeProcess.process:type_name -> atoll.exec.v1.Process
+	108, // 63: atoll.engine.v1.WriteInputRequest.input:type_name -> atoll.exec.v1.WriteInputRequest
+	109, // 64: atoll.engine.v1.SignalProcessRequest.signal:type_name -> atoll.exec.v1.SignalRequest
+	110, // 65: atoll.engine.v1.ResizeTerminalRequest.resize:type_name -> atoll.exec.v1.ResizeRequest
+	111, // 66: atoll.engine.v1.FileCall.request:type_name -> atoll.file.v1.FileRequest
+	112, // 67: atoll.engine.v1.ReadFileCall.request:type_name -> atoll.file.v1.ReadFileRequest
+	113, // 68: atoll.engine.v1.WriteFileCall.request:type_name -> atoll.file.v1.WriteFileRequest
+	114, // 69: atoll.engine.v1.WatchFilesCall.request:type_name -> atoll.file.v1.WatchFilesRequest
+	115, // 70: atoll.engine.v1.TunnelCall.message:type_name -> atoll.exec.v1.TunnelMessage
+	87,  // 71: atoll.engine.v1.SampleUsageReply.boxes:type_name -> atoll.engine.v1.BoxUsage
+	100, // 72: atoll.engine.v1.BoxUsage.limits:type_name -> atoll.exec.v1.Limits
+	4,   // 73: atoll.engine.v1.Engine.GetInfo:input_type -> atoll.engine.v1.GetInfoRequest
+	6,   // 74: atoll.engine.v1.Engine.Claim:input_type -> atoll.engine.v1.ClaimRequest
+	8,   // 75: atoll.engine.v1.Engine.ListImages:input_type -> atoll.engine.v1.ListImagesRequest
+	15,  // 76: atoll.engine.v1.Engine.MakeImage:input_type -> atoll.engine.v1.MakeImageRequest
+	11,  // 77: atoll.engine.v1.Engine.DeleteImage:input_type -> atoll.engine.v1.ImageRequest
+	13,  // 78: atoll.engine.v1.Engine.PruneImages:input_type -> atoll.engine.v1.PruneImagesRequest
+	31,  // 79: atoll.engine.v1.Engine.CreateBox:input_type -> atoll.engine.v1.CreateBoxRequest
+	32,  // 80: atoll.engine.v1.Engine.AssignBox:input_type -> atoll.engine.v1.AssignBoxRequest
+	33,  // 81: atoll.engine.v1.Engine.UpdateLimits:input_type -> atoll.engine.v1.UpdateLimitsRequest
+	34,  // 82: atoll.engine.v1.Engine.GetBox:input_type -> atoll.engine.v1.BoxRequest
+	40,  // 83: atoll.engine.v1.Engine.PrepareBox:input_type -> atoll.engine.v1.PrepareBoxRequest
+	41,  // 84: atoll.engine.v1.Engine.RestoreBox:input_type -> atoll.engine.v1.RestoreBoxRequest
+	42,  // 85: atoll.engine.v1.Engine.PauseBox:input_type -> atoll.engine.v1.PauseBoxRequest
+	43,  // 86: atoll.engine.v1.Engine.ResumeBox:input_type -> atoll.engine.v1.ResumeBoxRequest
+	44,  // 87: atoll.engine.v1.Engine.RollbackBox:input_type -> atoll.engine.v1.RollbackBoxRequest
+	45,  // 88: atoll.engine.v1.Engine.SetDeadline:input_type -> atoll.engine.v1.SetDeadlineRequest
+	46,  // 89: atoll.engine.v1.Engine.CreateSnapshot:input_type -> atoll.engine.v1.CreateSnapshotRequest
+	48,  // 90: atoll.engine.v1.Engine.ListSnapshots:input_type -> atoll.engine.v1.ListSnapshotsRequest
+	47,  // 91: atoll.engine.v1.Engine.DeleteSnapshot:input_type -> atoll.engine.v1.SnapshotRequest
+	47,  // 92: atoll.engine.v1.Engine.ExportSnapshot:input_type -> atoll.engine.v1.SnapshotRequest
+	53,  // 93: atoll.engine.v1.Engine.ImportSnapshot:input_type -> atoll.engine.v1.ImportSnapshotRequest
+	35,  // 94: atoll.engine.v1.Engine.ListBoxes:input_type -> atoll.engine.v1.ListBoxesRequest
+	34,  // 95: atoll.engine.v1.Engine.DeleteBox:input_type -> atoll.engine.v1.BoxRequest
+	38,  // 96: atoll.engine.v1.Engine.WatchBoxes:input_type -> atoll.engine.v1.WatchBoxesRequest
+	55,  // 97: atoll.engine.v1.Engine.OpenContext:input_type -> atoll.engine.v1.OpenContextRequest
+	56,  // 98: atoll.engine.v1.Engine.RestartContext:input_type -> atoll.engine.v1.ContextRequest
+	56,  // 99: atoll.engine.v1.Engine.CloseContext:input_type -> atoll.engine.v1.ContextRequest
+	34,  // 100: atoll.engine.v1.Engine.ListContexts:input_type -> atoll.engine.v1.BoxRequest
+	59,  // 101: atoll.engine.v1.Engine.Execute:input_type -> atoll.engine.v1.ExecuteRequest
+	60,  // 102: atoll.engine.v1.Engine.Attach:input_type -> atoll.engine.v1.AttachRequest
+	61,  // 103: atoll.engine.v1.Engine.Interrupt:input_type -> atoll.engine.v1.InterruptRequest
+	63,  // 104: atoll.engine.v1.Engine.ListExecutions:input_type -> atoll.engine.v1.ListExecutionsRequest
+	66,  // 105: atoll.engine.v1.Engine.ReadOutput:input_type -> atoll.engine.v1.ReadOutputRequest
+	68,  // 106: atoll.engine.v1.Engine.ForgetExecutions:input_type -> atoll.engine.v1.ForgetExecutionsRequest
+	70,  // 107: atoll.engine.v1.Engine.StartProcess:input_type -> atoll.engine.v1.StartProcessRequest
+	71,  // 108: atoll.engine.v1.Engine.GetProcess:input_type -> atoll.engine.v1.ProcessRequest
+	72,  // 109: atoll.engine.v1.Engine.ListProcesses:input_type -> atoll.engine.v1.ListProcessesRequest
+	71,  // 110: atoll.engine.v1.Engine.WaitProcess:input_type -> atoll.engine.v1.ProcessRequest
+	75,  // 111: atoll.engine.v1.Engine.WriteInput:input_type -> atoll.engine.v1.WriteInputRequest
+	76,  // 112: atoll.engine.v1.Engine.SignalProcess:input_type -> atoll.engine.v1.SignalProcessRequest
+	78,  // 113: atoll.engine.v1.Engine.ResizeTerminal:input_type -> atoll.engine.v1.ResizeTerminalRequest
+	34,  // 114: atoll.engine.v1.Engine.ListGuestProcesses:input_type -> atoll.engine.v1.BoxRequest
+	80,  // 115: atoll.engine.v1.Engine.File:input_type -> atoll.engine.v1.FileCall
+	81,  // 116: atoll.engine.v1.Engine.ReadFile:input_type -> atoll.engine.v1.ReadFileCall
+	82,  // 117: atoll.engine.v1.Engine.WriteFile:input_type -> atoll.engine.v1.WriteFileCall
+	83,  // 118: atoll.engine.v1.Engine.WatchFiles:input_type -> atoll.engine.v1.WatchFilesCall
+	34,  // 119: atoll.engine.v1.Engine.ListPorts:input_type -> atoll.engine.v1.BoxRequest
+	84,  // 120: atoll.engine.v1.Engine.Tunnel:input_type -> atoll.engine.v1.TunnelCall
+	85,  // 121: atoll.engine.v1.Engine.SampleUsage:input_type -> atoll.engine.v1.SampleUsageRequest
+	5,   // 122: atoll.engine.v1.Engine.GetInfo:output_type -> atoll.engine.v1.EngineInfo
+	7,   // 123: atoll.engine.v1.Engine.Claim:output_type -> atoll.engine.v1.ClaimReply
+	9,   // 124: atoll.engine.v1.Engine.ListImages:output_type -> atoll.engine.v1.ListImagesReply
+	25,  // 125: atoll.engine.v1.Engine.MakeImage:output_type -> atoll.engine.v1.MakeImageEvent
+	12,  // 126: atoll.engine.v1.Engine.DeleteImage:output_type -> atoll.engine.v1.DeleteImageReply
+	14,  // 127: atoll.engine.v1.Engine.PruneImages:output_type -> atoll.engine.v1.PruneImagesReply
+	39,  // 128: atoll.engine.v1.Engine.CreateBox:output_type -> atoll.engine.v1.Box
+	39,  // 129: atoll.engine.v1.Engine.AssignBox:output_type -> atoll.engine.v1.Box
+	39,  // 130: atoll.engine.v1.Engine.UpdateLimits:output_type -> atoll.engine.v1.Box
+	39,  // 131: atoll.engine.v1.Engine.GetBox:output_type -> atoll.engine.v1.Box
+	39,  // 132: atoll.engine.v1.Engine.PrepareBox:output_type -> atoll.engine.v1.Box
+	39,  // 133: atoll.engine.v1.Engine.RestoreBox:output_type -> atoll.engine.v1.Box
+	39,  // 134: atoll.engine.v1.Engine.PauseBox:output_type -> atoll.engine.v1.Box
+	39,  // 135: atoll.engine.v1.Engine.ResumeBox:output_type -> atoll.engine.v1.Box
+	39,  // 136: atoll.engine.v1.Engine.RollbackBox:output_type -> atoll.engine.v1.Box
+	39,  // 137: atoll.engine.v1.Engine.SetDeadline:output_type -> atoll.engine.v1.Box
+	51,  // 138: atoll.engine.v1.Engine.CreateSnapshot:output_type -> atoll.engine.v1.Snapshot
+	49,  // 139: atoll.engine.v1.Engine.ListSnapshots:output_type -> atoll.engine.v1.ListSnapshotsReply
+	50,  // 140: atoll.engine.v1.Engine.DeleteSnapshot:output_type -> atoll.engine.v1.DeleteSnapshotReply
+	52,  // 141: atoll.engine.v1.Engine.ExportSnapshot:output_type -> atoll.engine.v1.FilePart
+	51,  // 142: atoll.engine.v1.Engine.ImportSnapshot:output_type -> atoll.engine.v1.Snapshot
+	36,  // 143: atoll.engine.v1.Engine.ListBoxes:output_type -> atoll.engine.v1.ListBoxesReply
+	37,  // 144: atoll.engine.v1.Engine.DeleteBox:output_type -> atoll.engine.v1.DeleteBoxReply
+	39,  // 145: atoll.engine.v1.Engine.WatchBoxes:output_type -> atoll.engine.v1.Box
+	102, // 146: atoll.engine.v1.Engine.OpenContext:output_type -> atoll.exec.v1.Context
+	102, // 147: atoll.engine.v1.Engine.RestartContext:output_type -> atoll.exec.v1.Context
+	57,  // 148: atoll.engine.v1.Engine.CloseContext:output_type -> atoll.engine.v1.CloseContextReply
+	58,  // 149: atoll.engine.v1.Engine.ListContexts:output_type -> atoll.engine.v1.ListContextsReply
+	116, // 150: atoll.engine.v1.Engine.Execute:output_type -> atoll.exec.v1.ExecutionEvent
+	116, // 151: atoll.engine.v1.Engine.Attach:output_type -> atoll.exec.v1.ExecutionEvent
+	62,  // 152: atoll.engine.v1.Engine.Interrupt:output_type -> atoll.engine.v1.InterruptReply
+	64,  // 153: atoll.engine.v1.Engine.ListExecutions:output_type -> atoll.engine.v1.ListExecutionsReply
+	67,  // 154: atoll.engine.v1.Engine.ReadOutput:output_type -> atoll.engine.v1.OutputPiece
+	69,  // 155: atoll.engine.v1.Engine.ForgetExecutions:output_type -> atoll.engine.v1.ForgetExecutionsReply
+	107, // 156: atoll.engine.v1.Engine.StartProcess:output_type -> atoll.exec.v1.Process
+	107, // 157: atoll.engine.v1.Engine.GetProcess:output_type -> atoll.exec.v1.Process
+	73,  // 158: atoll.engine.v1.Engine.ListProcesses:output_type -> atoll.engine.v1.ListProcessesReply
+	107, // 159: atoll.engine.v1.Engine.WaitProcess:output_type -> atoll.exec.v1.Process
+	117, // 160: atoll.engine.v1.Engine.WriteInput:output_type -> atoll.exec.v1.WriteInputReply
+	77,  // 161: atoll.engine.v1.Engine.SignalProcess:output_type -> atoll.engine.v1.SignalProcessReply
+	79,  // 162: atoll.engine.v1.Engine.ResizeTerminal:output_type -> atoll.engine.v1.ResizeTerminalReply
+	118, // 163: atoll.engine.v1.Engine.ListGuestProcesses:output_type -> atoll.exec.v1.ListGuestProcessesReply
+	119, // 164: atoll.engine.v1.Engine.File:output_type -> atoll.file.v1.FileReply
+	120, // 165: atoll.engine.v1.Engine.ReadFile:output_type -> atoll.file.v1.FilePiece
+	121, // 166: atoll.engine.v1.Engine.WriteFile:output_type -> atoll.file.v1.WriteFileReply
+	122, // 167: atoll.engine.v1.Engine.WatchFiles:output_type -> atoll.file.v1.FileEvent
+	123, // 168: atoll.engine.v1.Engine.ListPorts:output_type -> atoll.exec.v1.ListPortsReply
+	115, // 169: atoll.engine.v1.Engine.Tunnel:output_type -> atoll.exec.v1.TunnelMessage
+	86,  // 170: atoll.engine.v1.Engine.SampleUsage:output_type -> atoll.engine.v1.SampleUsageReply
+	122, // [122:171] is the sub-list for method output_type
+	73,  // [73:122] is the sub-list for method input_type
+	73,  // [73:73] is the sub-list for extension type_name
+	73,  // [73:73] is the sub-list for extension extendee
+	0,   // [0:73] is the sub-list for field type_name
 }
 
 func init() { file_atoll_engine_v1_engine_proto_init() }

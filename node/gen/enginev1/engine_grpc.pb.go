@@ -117,6 +117,7 @@ type EngineClient interface {
 	RestoreBox(ctx context.Context, in *RestoreBoxRequest, opts ...grpc.CallOption) (*Box, error)
 	// Writes the box to disk and frees its memory. It keeps its id, its logs and what runs in it: a caller that follows an execution or a
 	// process just hears nothing until the box is resumed. All or nothing: after an error the box runs on. Idempotent by snapshot_id.
+	// Of kind FILES: it keeps its files alone. What runs ends (LOST) when it is paused, and when it is resumed it has no context.
 	// RESOURCE_EXHAUSTED when the disk has no room, checked before the box is stopped.
 	PauseBox(ctx context.Context, in *PauseBoxRequest, opts ...grpc.CallOption) (*Box, error)
 	// Goes on with a paused box; after an error it is still paused. Its pause snapshot goes when it runs. Succeeds for one that runs.
@@ -125,7 +126,8 @@ type EngineClient interface {
 	RollbackBox(ctx context.Context, in *RollbackBoxRequest, opts ...grpc.CallOption) (*Box, error)
 	// When the box ends by itself if nobody says otherwise; the agent keeps the time. 0: never.
 	SetDeadline(ctx context.Context, in *SetDeadlineRequest, opts ...grpc.CallOption) (*Box, error)
-	// Writes what a box is at this moment, whole or not at all; it runs on. Of a paused box: what it was when it was paused.
+	// Writes what a box is at this moment, whole or not at all; it runs on. Of a paused box: what it was when it was paused, and only of
+	// the kind that its pause is.
 	// Idempotent by snapshot_id.
 	CreateSnapshot(ctx context.Context, in *CreateSnapshotRequest, opts ...grpc.CallOption) (*Snapshot, error)
 	// Those that are whole, without the ones that belong to a paused box.
@@ -799,6 +801,7 @@ type EngineServer interface {
 	RestoreBox(context.Context, *RestoreBoxRequest) (*Box, error)
 	// Writes the box to disk and frees its memory. It keeps its id, its logs and what runs in it: a caller that follows an execution or a
 	// process just hears nothing until the box is resumed. All or nothing: after an error the box runs on. Idempotent by snapshot_id.
+	// Of kind FILES: it keeps its files alone. What runs ends (LOST) when it is paused, and when it is resumed it has no context.
 	// RESOURCE_EXHAUSTED when the disk has no room, checked before the box is stopped.
 	PauseBox(context.Context, *PauseBoxRequest) (*Box, error)
 	// Goes on with a paused box; after an error it is still paused. Its pause snapshot goes when it runs. Succeeds for one that runs.
@@ -807,7 +810,8 @@ type EngineServer interface {
 	RollbackBox(context.Context, *RollbackBoxRequest) (*Box, error)
 	// When the box ends by itself if nobody says otherwise; the agent keeps the time. 0: never.
 	SetDeadline(context.Context, *SetDeadlineRequest) (*Box, error)
-	// Writes what a box is at this moment, whole or not at all; it runs on. Of a paused box: what it was when it was paused.
+	// Writes what a box is at this moment, whole or not at all; it runs on. Of a paused box: what it was when it was paused, and only of
+	// the kind that its pause is.
 	// Idempotent by snapshot_id.
 	CreateSnapshot(context.Context, *CreateSnapshotRequest) (*Snapshot, error)
 	// Those that are whole, without the ones that belong to a paused box.

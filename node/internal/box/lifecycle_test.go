@@ -33,6 +33,7 @@ const (
 	ready      = enginev1.BoxState_BOX_STATE_READY
 	paused     = enginev1.BoxState_BOX_STATE_PAUSED
 	memoryKind = enginev1.SnapshotKind_SNAPSHOT_KIND_MEMORY
+	filesKind  = enginev1.SnapshotKind_SNAPSHOT_KIND_FILES
 )
 
 // failAt has a step fail, until the test is over.
@@ -258,7 +259,7 @@ func (s *subject) wellAndRunning() {
 }
 
 func (s *subject) pause() error {
-	_, err := s.Pause(s.t.Context(), s.box, newID("snap"))
+	_, err := s.Pause(s.t.Context(), s.box, newID("snap"), memoryKind)
 	return err
 }
 
@@ -298,6 +299,69 @@ func TestPausedBoxIsOnDiskOnlyAndGoesOn(t *testing.T) {
 		s.wantSnapshots()
 	}
 	s.wellAndRunning()
+}
+
+func TestBoxThatIsPausedWithItsFilesOnlyStartsAnew(t *testing.T) {
+	pauses := map[string]func(s *subject){
+		"paused": func(s *subject) {},
+		"engine started again": func(s *subject) {
+			s.crash(nil)
+		},
+		"engine killed once the snapshot is whole": nil,
+	}
+	for name, then := range pauses {
+		t.Run(name, func(t *testing.T) {
+			s := newSubject(t)
+			id := s.held.Owner().ExecutionID
+			if then == nil {
+				stop, reached, release := block()
+				failAt(t, "pause.renamed", stop)
+				go func() { _, _ = s.Pause(context.Background(), s.box, newID("snap"), filesKind) }()
+				awaitClosed(t, reached, "the pause")
+				stuck := s.Node.boxes[s.box]
+				s.crash(stuck)
+				t.Cleanup(func() { close(release) })
+				s.await(s.box, paused)
+			} else {
+				if _, err := s.Pause(t.Context(), s.box, newID("snap"), filesKind); err != nil {
+					t.Fatal(err)
+				}
+				then(s)
+			}
+			log, err := s.Output(t.Context(), s.box, id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), patience.Of(20*time.Second))
+			defer cancel()
+			finished, text, err := finish(ctx, log)
+			if err != nil || text != "holding\n" || finished.GetReason() != execv1.ExitReason_EXIT_REASON_LOST {
+				t.Fatalf("%q, %v, %v (expected: it ended with the pause)", text, finished, err)
+			}
+			b, err := s.Get(s.box)
+			if err != nil || b.GetState() != paused || len(b.GetContexts()) != 0 {
+				t.Fatalf("%v, %v (expected: paused, without contexts)", b, err)
+			}
+			_, err = s.CreateSnapshot(t.Context(), &enginev1.CreateSnapshotRequest{BoxId: s.box, SnapshotId: newID("snap"), Kind: memoryKind})
+			wantKind(t, err, Paused)
+			s.nothingRuns()
+			s.mustResume()
+			s.await(s.box, ready)
+			s.wantSnapshots()
+			if b, err = s.Get(s.box); err != nil || len(b.GetContexts()) != 0 {
+				t.Fatalf("%v, %v (expected: no context)", b, err)
+			}
+			if _, err := s.OpenContext(t.Context(), s.box, &execv1.ContextSpec{ContextId: "ctx", Language: "test"}); err != nil {
+				t.Fatal(err)
+			}
+			if f, text := s.run(s.box, "print 2"); f.GetReason() != execv1.ExitReason_EXIT_REASON_COMPLETED || len(text) != 200 {
+				t.Fatalf("%q, %v", text, f)
+			}
+			// What it is now is paused and resumed as ever.
+			s.mustPause()
+			s.mustResume()
+		})
+	}
 }
 
 // nothingRuns fails the test unless no container is on the host.
@@ -1132,7 +1196,7 @@ func TestLifeCycleSurvivesEverythingAtOnce(t *testing.T) {
 				})
 			}
 		}
-		act("pause", 3, func(id string) error { _, err := r.Pause(t.Context(), id, newID("snap")); return err })
+		act("pause", 3, func(id string) error { _, err := r.Pause(t.Context(), id, newID("snap"), memoryKind); return err })
 		act("resume", 4, func(id string) error {
 			_, err := r.Resume(t.Context(), &enginev1.ResumeBoxRequest{BoxId: id})
 			return err

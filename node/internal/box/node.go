@@ -298,6 +298,9 @@ func (b *box) takeOverPause(c *container) (start func()) {
 	} else {
 		box.PauseSnapshotBytes = s.GetSizeBytes()
 		b.contexts.replace(s.GetContexts())
+		if s.GetKind() == enginev1.SnapshotKind_SNAPSHOT_KIND_FILES {
+			b.endWithPause()
+		}
 	}
 	b.snapshot.Store(proto.CloneOf(box))
 	// What of the container is still there, and its record.

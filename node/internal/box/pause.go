@@ -28,7 +28,8 @@ import (
 //	record says PAUSED, and who asked is told       " (whether or not it is synced: PAUSING and a whole snapshot mean the same)
 //	the sandbox is removed                          paused
 //
-// Whatever fails before the rename has the sandbox go on.
+// Whatever fails before the rename has the sandbox go on. A pause that keeps files only goes the same way; what ran has ended from the
+// rename on, which is said as soon as the record says PAUSED, or by the engine that is started after a crash.
 
 const (
 	// So long are calls waited for that a pause would cut off.
@@ -43,7 +44,7 @@ const (
 var errPauseLost = errors.New("what the sandbox was when it was paused is not on the disk any more")
 
 // pause writes the box to the disk and frees its memory.
-func (b *box) pause(id string) error {
+func (b *box) pause(id string, kind enginev1.SnapshotKind) error {
 	if b.record.box.GetState() == enginev1.BoxState_BOX_STATE_PAUSED {
 		return nil
 	}
@@ -66,7 +67,7 @@ func (b *box) pause(id string) error {
 	recorded := make(chan error, 1)
 	go func() { recorded <- syncRecord(b.dir) }()
 	err := b.guarded(func() error {
-		p := &pausing{box: b, container: c, id: id, recorded: recorded}
+		p := &pausing{box: b, container: c, id: id, kind: kind, recorded: recorded}
 		err := p.run()
 		if err != nil {
 			b.logger.Warn("box is not paused", "error", err)
@@ -77,7 +78,7 @@ func (b *box) pause(id string) error {
 	if err != nil {
 		return b.unlessEnded(b.explain(what, nil, err))
 	}
-	b.logger.Info("box is paused", "snapshot", id, "bytes", b.record.box.GetPauseSnapshotBytes())
+	b.logger.Info("box is paused", "snapshot", id, "kind", kind.String(), "bytes", b.record.box.GetPauseSnapshotBytes())
 	return nil
 }
 
@@ -86,6 +87,7 @@ type pausing struct {
 	box       *box
 	container *container
 	id        string
+	kind      enginev1.SnapshotKind
 	draft     *snapshot.Draft
 	// recorded yields whether the record that announces the pause is on the disk.
 	recorded <-chan error
@@ -125,8 +127,12 @@ func (p *pausing) run() error {
 	// What it has said and nobody has acknowledged is in the snapshot, with the agent.
 	b.dropLink(l)
 	b.putOnFile()
+	write := b.node.driver.Checkpoint
+	if p.filesOnly() {
+		write = b.node.driver.CheckpointFiles
+	}
 	stop := p.draft.WriteBack()
-	err = b.node.driver.Checkpoint(ctx, c.id, c.dir, c.spec.Build, p.draft.Image())
+	err = write(ctx, c.id, c.dir, c.spec.Build, p.draft.Image())
 	stop()
 	if err != nil {
 		return err
@@ -134,7 +140,7 @@ func (p *pausing) run() error {
 	if err := <-p.recorded; err != nil {
 		return err
 	}
-	m := b.manifest(c, enginev1.SnapshotKind_SNAPSHOT_KIND_MEMORY, time.Since(began))
+	m := b.manifest(c, p.kind, time.Since(began))
 	m.PausedBox = b.id
 	s, err := p.draft.Commit(m)
 	if err != nil {
@@ -148,6 +154,10 @@ func (p *pausing) run() error {
 		b.setContainer(c)
 		return err
 	}
+	if p.filesOnly() {
+		b.endWithPause()
+		b.publish()
+	}
 	b.hitLate("pause.saved")
 	// Who waits for the outcome sees it.
 	b.setLink(nil)
@@ -158,6 +168,18 @@ func (p *pausing) run() error {
 		b.hitLate("pause.freed")
 	})
 	return nil
+}
+
+func (p *pausing) filesOnly() bool { return p.kind == enginev1.SnapshotKind_SNAPSHOT_KIND_FILES }
+
+// endWithPause says of all that ran that it is over: of the box nothing but its files is left.
+func (b *box) endWithPause() {
+	for _, log := range b.node.spool.Of(b.id) {
+		if log.Finished() == nil {
+			finishLog(log, &execv1.Finished{Reason: execv1.ExitReason_EXIT_REASON_LOST, Detail: "the sandbox was paused, and its files alone were kept"})
+		}
+	}
+	b.contexts.replace(nil)
 }
 
 // putOnFile has what runs known to an engine that is started while the box is paused, when there is no agent to ask.

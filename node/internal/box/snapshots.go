@@ -17,8 +17,8 @@ import (
 	"atoll/node/internal/snapshot"
 )
 
-// Pause writes a box to the disk and frees its memory. It keeps its id and its logs.
-func (n *Node) Pause(ctx context.Context, id, snapshotID string) (*enginev1.Box, error) {
+// Pause writes a box to the disk and frees its memory. It keeps its id and its logs; of its files alone, nothing that runs.
+func (n *Node) Pause(ctx context.Context, id, snapshotID string, kind enginev1.SnapshotKind) (*enginev1.Box, error) {
 	if !snapshot.ValidID(snapshotID) {
 		return nil, invalidSnapshot(snapshotID)
 	}
@@ -26,7 +26,13 @@ func (n *Node) Pause(ctx context.Context, id, snapshotID string) (*enginev1.Box,
 		if err := b.require(driver.MemorySnapshots, "a pause"); err != nil {
 			return err
 		}
-		return b.pause(snapshotID)
+		if kind != enginev1.SnapshotKind_SNAPSHOT_KIND_FILES {
+			return b.pause(snapshotID, enginev1.SnapshotKind_SNAPSHOT_KIND_MEMORY)
+		}
+		if err := b.require(driver.FilesSnapshots, "a pause that keeps files only"); err != nil {
+			return err
+		}
+		return b.pause(snapshotID, kind)
 	})
 }
 
@@ -300,12 +306,16 @@ func (b *box) takeSnapshot(request *enginev1.CreateSnapshotRequest) (*enginev1.S
 
 // writeSnapshot writes the box's image, or links that of its pause, as a draft.
 func (b *box) writeSnapshot(request *enginev1.CreateSnapshotRequest) (draft *snapshot.Draft, m *snapshot.Manifest, err error) {
-	memory := request.GetKind() == enginev1.SnapshotKind_SNAPSHOT_KIND_MEMORY
 	paused := b.record.box.GetState() == enginev1.BoxState_BOX_STATE_PAUSED
-	if paused && !memory {
-		return nil, nil, fault(Paused, "box %s is paused: only a snapshot of its memory and files can be made", b.id)
-	}
-	if !paused {
+	if paused {
+		_, m, err := b.node.snapshots.Find(b.record.box.GetPauseSnapshotId())
+		if err != nil {
+			return nil, nil, snapshotFault(b.record.box.GetPauseSnapshotId(), err)
+		}
+		if kind := m.Snapshot.GetKind(); kind != request.GetKind() {
+			return nil, nil, fault(Paused, "box %s is paused: only a snapshot of the kind of its pause can be made, %v", b.id, kind)
+		}
+	} else {
 		if err := b.needsRunning(); err != nil {
 			return nil, nil, err
 		}

@@ -68,7 +68,7 @@ func (s *Service) RestoreBox(ctx context.Context, r *enginev1.RestoreBoxRequest)
 
 // PauseBox writes a box to the disk and frees its memory.
 func (s *Service) PauseBox(ctx context.Context, r *enginev1.PauseBoxRequest) (*enginev1.Box, error) {
-	b, err := s.Node.Pause(ctx, r.GetBoxId(), r.GetSnapshotId())
+	b, err := s.Node.Pause(ctx, r.GetBoxId(), r.GetSnapshotId(), r.GetKind())
 	return b, toStatus(err)
 }
 

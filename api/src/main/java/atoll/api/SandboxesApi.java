@@ -16,6 +16,7 @@ import atoll.core.sandbox.SandboxState;
 import atoll.core.sandbox.Sandboxes;
 import atoll.core.sandbox.Term;
 import atoll.core.sandbox.UpdateSandbox;
+import atoll.core.snapshot.SnapshotKind;
 import atoll.core.snapshot.Snapshots;
 import atoll.http.Exchange;
 import java.io.IOException;
@@ -117,8 +118,11 @@ final class SandboxesApi {
     }
 
     void pause(Exchange exchange, Caller caller) throws IOException, InterruptedException {
-        new Fields(exchange.readJsonIfAny(), Set.of());
-        answer(exchange, sandboxes.pause(caller, id(exchange)));
+        var fields = new Fields(exchange.readJsonIfAny(), Set.of("keep"));
+        SnapshotKind keep = fields.text("keep")
+                .map(word -> Choices.of("keep", word, SnapshotKind.values(), SnapshotKind::text))
+                .orElse(SnapshotKind.MEMORY);
+        answer(exchange, sandboxes.pause(caller, id(exchange), keep));
     }
 
     void resume(Exchange exchange, Caller caller) throws IOException, InterruptedException {

@@ -54,6 +54,7 @@ import atoll.core.sandbox.SandboxState;
 import atoll.core.sandbox.Sandboxes;
 import atoll.core.sandbox.Term;
 import atoll.core.sandbox.UpdateSandbox;
+import atoll.core.snapshot.SnapshotKind;
 import atoll.core.snapshot.Snapshots;
 import atoll.core.store.Event;
 import atoll.core.template.Images;
@@ -514,7 +515,7 @@ final class FakeAtoll implements Atoll, Keys, CodeExecution, Executions, Sandbox
     }
 
     @Override
-    public Sandbox pause(Caller caller, SandboxId id) {
+    public Sandbox pause(Caller caller, SandboxId id, SnapshotKind keep) {
         Sandbox before = live(caller, id);
         Sandbox after = before.state() == SandboxState.PAUSED
                 ? before

@@ -108,6 +108,7 @@ class LifecycleApiTest {
             {"/v1/sandboxes", "{\"auto_resume\": \"yes\"}", "auto_resume"},
             {"/v1/sandboxes", "{\"snapshot\": \"base\"}", "snapshot"},
             {sandbox + ":pause", "{\"force\": true}", "force"},
+            {sandbox + ":pause", "{\"keep\": \"nothing\"}", "expected: memory, files"},
             {sandbox + ":resume", "{\"seconds\": 1}", "seconds"},
             {sandbox + ":extend", "{}", "seconds"},
             {sandbox + ":extend", "{\"seconds\": 0}", "seconds"},
@@ -140,6 +141,17 @@ class LifecycleApiTest {
         assertThat(text(runs.get(0), "end_reason")).isEqualTo("paused");
         assertThat(runs.get(2).get("ended_at").isNull()).isTrue();
         assertThat(text(server.get(200, sandbox), "run_id")).isEqualTo(text(runs.get(2), "run_id"));
+    }
+
+    @Test
+    void a_sandbox_that_is_paused_with_its_files_alone_says_so_and_starts_anew() throws Exception {
+        String sandbox = server.sandbox();
+        JsonNode paused = fits("Sandbox", post(200, sandbox + ":pause", "{\"keep\": \"files\"}"));
+        assertThat(text(paused, "state")).isEqualTo("paused");
+        JsonNode runs = server.get(200, sandbox + "/runs").get("items");
+        assertThat(text(runs.get(0), "end_reason")).isEqualTo("paused");
+        assertThat(text(runs.get(0), "end_detail")).isEqualTo("Its files alone were kept.");
+        assertThat(text(post(200, sandbox + ":resume", ""), "state")).isEqualTo("running");
     }
 
     @Test

@@ -22,6 +22,7 @@ import atoll.core.sandbox.SandboxQuery;
 import atoll.core.sandbox.SandboxState;
 import atoll.core.sandbox.Term;
 import atoll.core.sandbox.UpdateSandbox;
+import atoll.core.snapshot.SnapshotKind;
 import atoll.core.template.LimitChanges;
 import atoll.core.testing.CoreFixture;
 import atoll.core.testing.Eventually;
@@ -108,6 +109,31 @@ class LifecycleTest {
         ExecutionOutcome outcome = fixture.run(CodeExecRequest.of(code).in(id));
         assertThat(outcome.exitReason()).isEqualTo(ExitReason.COMPLETED);
         return outcome.output().text();
+    }
+
+    @Test
+    void of_a_sandbox_that_is_paused_with_its_files_alone_nothing_goes_on_and_its_contexts_start_anew()
+            throws Exception {
+        SandboxId id = create(LifecycleChanges.NONE).id();
+        assertThat(run(id, "set x 7\nget x")).isEqualTo("7");
+        try (ExecutionHandle waiting = fixture.core()
+                .codeExecution()
+                .start(
+                        fixture.caller(),
+                        CodeExecRequest.of("wait gate\nprint done").in(id))) {
+            Sandbox paused = fixture.core().sandboxes().pause(fixture.caller(), id, SnapshotKind.FILES);
+            assertThat(paused.state()).isEqualTo(SandboxState.PAUSED);
+            assertThat(waiting.await().exitReason()).isEqualTo(ExitReason.LOST);
+        }
+        assertThat(runs(id).getFirst().end().orElseThrow().detail()).isEqualTo("Its files alone were kept.");
+        // By use, in the context that it had.
+        assertThat(run(id, "get x")).isEqualTo("undefined");
+        assertThat(get(id).state()).isEqualTo(SandboxState.RUNNING);
+        assertThat(fixture.core().contexts().list(fixture.caller(), id)).hasSize(1);
+        // With memory again.
+        assertThat(run(id, "set x 8\nget x")).isEqualTo("8");
+        assertThat(pause(id).state()).isEqualTo(SandboxState.PAUSED);
+        assertThat(run(id, "get x")).isEqualTo("8");
     }
 
     private void becomes(SandboxId id, SandboxState state) {

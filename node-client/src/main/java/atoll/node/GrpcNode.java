@@ -405,8 +405,8 @@ public final class GrpcNode implements Node {
     }
 
     @Override
-    public Box pauseBox(BoxId id, SnapshotId snapshot) {
-        return snapshots.pauseBox(id, snapshot);
+    public Box pauseBox(BoxId id, SnapshotId snapshot, SnapshotKind kind) {
+        return snapshots.pauseBox(id, snapshot, kind);
     }
 
     @Override

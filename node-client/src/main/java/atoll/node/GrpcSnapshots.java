@@ -100,10 +100,11 @@ final class GrpcSnapshots implements NodeSnapshots {
     }
 
     @Override
-    public Box pauseBox(BoxId id, SnapshotId snapshot) {
+    public Box pauseBox(BoxId id, SnapshotId snapshot, SnapshotKind kind) {
         PauseBoxRequest request = PauseBoxRequest.newBuilder()
                 .setBoxId(id.toString())
                 .setSnapshotId(snapshot.toString())
+                .setKind(Wire.kind(kind))
                 .build();
         return box(EngineGrpc.getPauseBoxMethod(), request, "pause of a sandbox", WHOLE_MEMORY);
     }

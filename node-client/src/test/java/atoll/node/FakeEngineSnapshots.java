@@ -96,8 +96,10 @@ final class FakeEngineSnapshots {
     }
 
     Box pauseBox(PauseBoxRequest request) {
-        return FakeEngine.box(
-                node.pauseBox(BoxId.parse(request.getBoxId()), SnapshotId.parse(request.getSnapshotId())));
+        return FakeEngine.box(node.pauseBox(
+                BoxId.parse(request.getBoxId()),
+                SnapshotId.parse(request.getSnapshotId()),
+                kind(request.getKind().name())));
     }
 
     Box resumeBox(ResumeBoxRequest request) {
@@ -119,8 +121,12 @@ final class FakeEngineSnapshots {
         return FakeEngine.box(node.box(id).orElseThrow());
     }
 
+    private static SnapshotKind kind(String name) {
+        return SnapshotKind.valueOf(name.substring("SNAPSHOT_KIND_".length()));
+    }
+
     Snapshot createSnapshot(CreateSnapshotRequest request) {
-        SnapshotKind kind = SnapshotKind.valueOf(request.getKind().name().substring("SNAPSHOT_KIND_".length()));
+        SnapshotKind kind = kind(request.getKind().name());
         return snapshot(node.createSnapshot(
                 BoxId.parse(request.getBoxId()),
                 SnapshotId.parse(request.getSnapshotId()),

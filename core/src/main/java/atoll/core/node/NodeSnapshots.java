@@ -23,9 +23,15 @@ public interface NodeSnapshots {
 
     /**
      * Writes a box to disk and frees its memory; returns when that is safe. It keeps its id, its logs and what runs in it. After an
-     * error it runs on. Made again with the same snapshot id it only answers.
+     * error it runs on. Made again with the same snapshot id it only answers. Of kind {@code FILES} what runs in it is lost at once, and
+     * when it is resumed it has no context.
      */
-    Box pauseBox(BoxId id, SnapshotId snapshot);
+    Box pauseBox(BoxId id, SnapshotId snapshot, SnapshotKind kind);
+
+    /** The same with all that runs in it. */
+    default Box pauseBox(BoxId id, SnapshotId snapshot) {
+        return pauseBox(id, snapshot, SnapshotKind.MEMORY);
+    }
 
     /** Goes on with a paused box; after an error it is still paused. */
     Box resumeBox(BoxId id, Optional<BoxId> prepared, BoxAssignment assignment);
@@ -36,7 +42,10 @@ public interface NodeSnapshots {
     /** When the box ends by itself if nobody says otherwise. */
     void setDeadline(BoxId id, Optional<Instant> deadline);
 
-    /** Writes what a box is at this moment, whole or not at all; it runs on. A paused one: what it was when it was paused. */
+    /**
+     * Writes what a box is at this moment, whole or not at all; it runs on. A paused one: what it was when it was paused, and
+     * {@code SANDBOX_PAUSED} if its pause is of the other kind.
+     */
     NodeSnapshot createSnapshot(BoxId box, SnapshotId id, SnapshotKind kind, Map<String, String> labels);
 
     /** Those that are whole, without what paused boxes are. */

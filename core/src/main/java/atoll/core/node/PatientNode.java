@@ -406,8 +406,8 @@ public final class PatientNode implements Node {
     }
 
     @Override
-    public Box pauseBox(BoxId id, SnapshotId snapshot) {
-        return patiently(() -> node.pauseBox(id, snapshot));
+    public Box pauseBox(BoxId id, SnapshotId snapshot, SnapshotKind kind) {
+        return patiently(() -> node.pauseBox(id, snapshot, kind));
     }
 
     @Override

@@ -14,6 +14,7 @@ import atoll.core.node.BoxState;
 import atoll.core.node.NodeSnapshot;
 import atoll.core.node.PatientNode;
 import atoll.core.snapshot.Snapshot;
+import atoll.core.snapshot.SnapshotKind;
 import atoll.core.store.Store;
 import java.time.Duration;
 import java.time.Instant;
@@ -85,10 +86,10 @@ final class LifecycleService {
         resumedListener = listener;
     }
 
-    Sandbox pause(LiveSandbox alive) {
+    Sandbox pause(LiveSandbox alive, SnapshotKind keep) {
         alive.lifecycle().lock();
         try {
-            return pauseLocked(alive);
+            return pauseLocked(alive, keep);
         } finally {
             alive.lifecycle().unlock();
         }
@@ -99,7 +100,7 @@ final class LifecycleService {
         alive.lifecycle().lock();
         try {
             if (due.getAsBoolean()) {
-                Sandbox paused = pauseLocked(alive);
+                Sandbox paused = pauseLocked(alive, SnapshotKind.MEMORY);
                 assert paused.state() == SandboxState.PAUSED;
             }
         } finally {
@@ -107,7 +108,7 @@ final class LifecycleService {
         }
     }
 
-    private Sandbox pauseLocked(LiveSandbox alive) {
+    private Sandbox pauseLocked(LiveSandbox alive, SnapshotKind keep) {
         settle(alive);
         switch (alive.sandbox().state()) {
             case CREATING -> throw Records.stillMade(alive.sandbox());
@@ -121,7 +122,7 @@ final class LifecycleService {
         SnapshotId image = SnapshotId.random();
         Sandbox pausing = records.step(alive, s -> s.pausing(image));
         try {
-            Box box = timed("pause", () -> node.pauseBox(pausing.box(), image));
+            Box box = timed("pause", () -> node.pauseBox(pausing.box(), image, keep));
             assert box.id().equals(pausing.box());
         } catch (AtollException e) {
             settleAfter(alive, e);
@@ -131,7 +132,7 @@ final class LifecycleService {
                 case CREATING, RUNNING, PAUSING, RESUMING -> throw e;
             };
         }
-        return becamePaused(alive);
+        return becamePaused(alive, keep == SnapshotKind.FILES ? "Its files alone were kept." : "");
     }
 
     Sandbox resume(LiveSandbox alive, Optional<Term> lifetime) {
@@ -527,11 +528,15 @@ final class LifecycleService {
     }
 
     private Sandbox becamePaused(LiveSandbox alive) {
+        return becamePaused(alive, "");
+    }
+
+    private Sandbox becamePaused(LiveSandbox alive, String how) {
         Instant now = clock.instant();
         Run over = currentRun(alive)
-                .ended(new Run.End(Run.PAUSED, "", now, alive.sandbox().pausedIn()));
+                .ended(new Run.End(Run.PAUSED, how, now, alive.sandbox().pausedIn()));
         Sandbox paused = stepOrRemove(alive, s -> s.paused(now), _ -> List.of(over));
-        records.event(paused, "sandbox.paused", "");
+        records.event(paused, "sandbox.paused", how);
         return paused;
     }
 

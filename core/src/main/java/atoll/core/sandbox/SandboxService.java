@@ -20,6 +20,7 @@ import atoll.core.node.PatientNode;
 import atoll.core.pool.Pools;
 import atoll.core.process.StartProcess;
 import atoll.core.snapshot.Snapshot;
+import atoll.core.snapshot.SnapshotKind;
 import atoll.core.store.OnceByKey;
 import atoll.core.store.Store;
 import atoll.core.template.LimitChanges;
@@ -515,10 +516,10 @@ public final class SandboxService implements Sandboxes {
     // Its life.
 
     @Override
-    public Sandbox pause(Caller caller, SandboxId id) {
+    public Sandbox pause(Caller caller, SandboxId id, SnapshotKind keep) {
         caller.require(Scope.EXECUTE);
         LiveSandbox alive = requireLive(caller, id);
-        return told(alive, () -> lifecycles.pause(alive));
+        return told(alive, () -> lifecycles.pause(alive, keep));
     }
 
     @Override

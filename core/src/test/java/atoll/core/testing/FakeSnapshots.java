@@ -298,7 +298,7 @@ public final class FakeSnapshots {
         return box.seen();
     }
 
-    Box pauseBox(BoxId id, SnapshotId snapshot) {
+    Box pauseBox(BoxId id, SnapshotId snapshot, SnapshotKind kind) {
         steps.reach(FakeCall.PAUSE_BOX, FakeCall.Step.BEFORE);
         int mine;
         FakeNode.FakeBox box;
@@ -317,8 +317,12 @@ public final class FakeSnapshots {
         midway(FakeCall.PAUSE_BOX, box, BoxState.PAUSING, BoxState.READY);
         synchronized (node.lock) {
             stillThere(box, BoxState.PAUSING);
-            Kept image = keep(box, snapshot, SnapshotKind.MEMORY, Map.of());
+            Kept image = keep(box, snapshot, kind, Map.of());
             pauses.put(id, image);
+            if (kind == SnapshotKind.FILES) {
+                node.endAllIn(box, ExitReason.LOST, "its files alone were kept");
+                box.contexts.clear();
+            }
             box.pauseBytes = OptionalLong.of(image.bytes);
             become(box, BoxState.PAUSED);
             done = box.seen();
@@ -441,7 +445,7 @@ public final class FakeSnapshots {
         if (box.state != BoxState.PAUSED) {
             return keep(box, snapshot, kind, labels);
         }
-        if (kind == SnapshotKind.FILES) {
+        if (pauseOf(box.id).kind != kind) {
             throw FakeNode.error(ErrorCode.SANDBOX_PAUSED, "box " + box.id + " is paused");
         }
         return pauseOf(box.id).as(snapshot, labels);

@@ -182,6 +182,33 @@ public abstract class NodeSnapshotContract extends NodeFixture {
     }
 
     @Test
+    void a_box_that_is_paused_with_its_files_alone_starts_anew() throws Exception {
+        BoxId id = box(sandbox);
+        run(id, "set x 7");
+        write(id, "f", "content");
+        NodeStream<NodeEvent> events = node.execute(id, code("wait gate\nprint done"));
+        assertThat(events.next()).isPresent();
+        Box paused = node.pauseBox(id, SnapshotId.random(), SnapshotKind.FILES);
+        assertThat(paused.state()).isEqualTo(BoxState.PAUSED);
+        assertThat(paused.contexts()).isEmpty();
+        assertThat(finish(all(events)).reason()).isEqualTo(ExitReason.LOST);
+        assertFails(
+                ErrorCode.SANDBOX_PAUSED,
+                () -> node.createSnapshot(id, SnapshotId.random(), SnapshotKind.MEMORY, Map.of()));
+        SnapshotId kept = snapshot(id, SnapshotKind.FILES);
+        Box resumed = resume(id);
+        assertThat(resumed.state()).isEqualTo(BoxState.READY);
+        assertThat(resumed.contexts()).isEmpty();
+        assertThat(read(id, "f")).isEqualTo("content");
+        assertThat(node.openContext(id, ContextSpec.of(context, Language.PYTHON))
+                        .id())
+                .isEqualTo(context);
+        assertThat(run(id, "get x")).isEqualTo("undefined\n");
+        assertThat(node.snapshots()).extracting(NodeSnapshot::id).containsExactly(kept);
+        assertThat(fake.stored().pauses()).isZero();
+    }
+
+    @Test
     void a_pause_that_is_asked_for_again_only_answers() {
         BoxId id = box(sandbox);
         SnapshotId snapshot = SnapshotId.random();

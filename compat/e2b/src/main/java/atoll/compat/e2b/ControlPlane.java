@@ -14,6 +14,7 @@ import atoll.core.sandbox.Sandbox;
 import atoll.core.sandbox.SandboxQuery;
 import atoll.core.sandbox.SandboxState;
 import atoll.core.sandbox.Term;
+import atoll.core.snapshot.SnapshotKind;
 import atoll.core.template.LimitChanges;
 import atoll.core.usage.UsageQuery;
 import atoll.core.usage.UsageSample;
@@ -133,12 +134,12 @@ final class ControlPlane {
     void connect(Exchange exchange, Caller caller) throws IOException, InterruptedException {
         JsonNode body = exchange.readJsonIfAny();
         SandboxId id = id(exchange);
-        if (body.has("memory") && !Text.flag(body, "memory")) {
-            throw Text.invalid("memory: starting a paused sandbox from its files only is not supported yet");
-        }
         Term timeout = timeout(body, DEFAULT_SECONDS);
         Sandbox sandbox = living(caller, id);
         if (PAUSED.contains(sandbox.state())) {
+            if (withoutMemory(body)) {
+                reboot(caller, id);
+            }
             exchange.json(201, view(caller, atoll.sandboxes().resume(caller, id, Optional.of(timeout))));
             return;
         }
@@ -146,6 +147,19 @@ final class ControlPlane {
         Instant wanted = Instant.now().plus(timeout.length().orElseThrow());
         boolean longer = sandbox.expiresAt().map(wanted::isAfter).orElse(false);
         exchange.json(200, view(caller, longer ? atoll.sandboxes().extend(caller, id, timeout) : sandbox));
+    }
+
+    private static boolean withoutMemory(JsonNode body) {
+        JsonNode memory = body.path("memory");
+        return memory.isBoolean() && !memory.booleanValue();
+    }
+
+    /** Leaves a paused one with its files alone, whatever it was paused with. */
+    private void reboot(Caller caller, SandboxId id) throws InterruptedException {
+        Sandbox running = atoll.sandboxes().resume(caller, id, Optional.empty());
+        assert running.state() == SandboxState.RUNNING;
+        Sandbox paused = atoll.sandboxes().pause(caller, id, SnapshotKind.FILES);
+        assert paused.pausedIn().isPresent();
     }
 
     void timeout(Exchange exchange, Caller caller) throws IOException, InterruptedException {
@@ -158,14 +172,12 @@ final class ControlPlane {
     void pause(Exchange exchange, Caller caller) throws IOException, InterruptedException {
         JsonNode body = exchange.readJsonIfAny();
         SandboxId id = id(exchange);
-        if (body.has("memory") && !Text.flag(body, "memory")) {
-            throw Text.invalid("memory: pausing files only is not supported yet");
-        }
         if (PAUSED.contains(living(caller, id).state())) {
             ApiErrors.answer(exchange, 409, "Sandbox " + Text.id(id) + " is paused already");
             return;
         }
-        Sandbox paused = atoll.sandboxes().pause(caller, id);
+        Sandbox paused =
+                atoll.sandboxes().pause(caller, id, withoutMemory(body) ? SnapshotKind.FILES : SnapshotKind.MEMORY);
         assert paused.pausedIn().isPresent();
         exchange.empty(204);
     }

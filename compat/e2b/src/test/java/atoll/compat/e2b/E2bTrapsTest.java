@@ -578,6 +578,28 @@ class E2bTrapsTest {
                 .isEqualTo("running");
     }
 
+    @Test
+    void a_pause_without_memory_keeps_files_and_nothing_that_ran() throws Exception {
+        for (String way : new String[] {"pause", "reboot"}) {
+            E2bFixture.Box box = e2b.create("");
+            assertThat(upload(box, "/files?path=/home/user/f", "content").status())
+                    .isEqualTo(200);
+            assertThat(box.code("{\"code\":\"set x 7\"}").status()).isEqualTo(200);
+            String kept = way.equals("pause") ? "{\"memory\":false}" : "{}";
+            assertThat(e2b.api("POST", "/sandboxes/" + box.id + "/pause", kept).status())
+                    .isEqualTo(204);
+            assertThat(e2b.api("POST", "/sandboxes/" + box.id + "/pause", kept).status())
+                    .isEqualTo(409);
+            String woken = way.equals("pause") ? "{}" : "{\"memory\":false}";
+            assertThat(e2b.api("POST", "/v2/sandboxes/" + box.id + "/connect", woken)
+                            .status())
+                    .isEqualTo(201);
+            assertThat(box.get("/files?path=/home/user/f").text()).isEqualTo("content");
+            List<JsonNode> lines = box.code("{\"code\":\"get x\"}").lines();
+            assertThat(lines.get(1).get("text").stringValue()).as(way).isEqualTo("undefined\n");
+        }
+    }
+
     /** JavaScript's own connect keeps the tokens of before the pause. */
     @Test
     void tokens_outlive_a_pause_in_which_a_sandbox_is_not_found_and_yet_listed() throws Exception {
