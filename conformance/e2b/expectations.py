@@ -15,13 +15,7 @@ NOT_YET = {
         "test_template_background_build_status_and_exists", "test_template_tags_select_a_build",
     ],
     "network lists": ["test_update_network_blocks_egress_of_a_running_sandbox"],
-    "languages beside Python and Bash": [
-        "test_language[javascript-const a = 20; a + 2-22]", "test_language[typescript-const n: number = 30; n + 3-33]",
-        "test_language[r-x <- 50; print(x + 5)-55]", "test_language[java-System.out.println(60 + 6);-66]",
-        "test_javascript_state_persists_and_reports_errors",
-    ],
-    "pausing files only": ["test_pause_filesystem_mode_reboots_without_processes"],
-    "events over REST": ["test_lifecycle_events_are_listed_over_rest"],
+    "R and Java": ["test_language[r-x <- 50; print(x + 5)-55]", "test_language[java-System.out.println(60 + 6);-66]"],
     "processes of a fork are not listed in it": ["test_fork_copies_state_and_then_diverges"],
 }
 
@@ -30,6 +24,8 @@ BY_IMAGE = {
     "where the image of the template data-science is made": [
         "test_dataframe_has_html_and_data", "test_matplotlib_figure_gives_png", "test_line_chart_data", "test_scatter_bar_pie_and_box_chart_data",
         "test_subplots_give_a_superchart",
+        "test_language[javascript-const a = 20; a + 2-22]", "test_language[typescript-const n: number = 30; n + 3-33]",
+        "test_javascript_state_persists_and_reports_errors",
     ],
     "where the image of the template base is made": ["test_git_helpers_init_commit_branch_status"],
 }
@@ -56,6 +52,7 @@ METHODS = {
         "test_traffic_does_not_resume_without_auto_resume",
     ],
     "Sandbox.pause(mode=\"filesystem\")": ["test_pause_filesystem_mode_reboots_without_processes"],
+    "GET /events/sandboxes": ["test_lifecycle_events_are_listed_over_rest"],
     "lifecycle on_timeout, auto_resume": ["test_auto_pause_on_timeout", "test_auto_resume_on_traffic"],
     "Sandbox.fork": ["test_fork_keeps_interpreter_state", "test_fork_copies_state_and_then_diverges"],
     "Sandbox.create_snapshot, list_snapshots, delete_snapshot": ["test_snapshot_boots_new_sandboxes_and_survives_the_source"],
@@ -100,7 +97,11 @@ METHODS = {
         "test_kill_during_run_raises_timeout_exception", "test_large_stdout_from_code", "test_kernel_crash_is_reported_and_recovers", "test_unknown_language_raises",
     ],
     "run_code(language=\"bash\")": ["test_language[bash-echo $((40 + 4))-44]"],
-    "run_code(language=…), others": ["test_javascript_state_persists_and_reports_errors"],
+    "run_code(language=\"javascript\"), typescript": [
+        "test_language[javascript-const a = 20; a + 2-22]", "test_language[typescript-const n: number = 30; n + 3-33]",
+        "test_javascript_state_persists_and_reports_errors",
+    ],
+    "run_code(language=\"r\"), java": ["test_language[r-x <- 50; print(x + 5)-55]", "test_language[java-System.out.println(60 + 6);-66]"],
     "results: html, markdown, latex, svg, json, javascript, extra": [
         "test_rich_results_html_markdown_latex_svg_json_javascript", "test_custom_mime_type_arrives_as_extra", "test_dict_result_has_json",
         "test_runs_in_one_context_are_serialised",

@@ -74,6 +74,11 @@ public final class E2bApi {
                 .post(one + "/snapshots", guarded(snapshots::create))
                 .get(PREFIX + "/snapshots", guarded(snapshots::list))
                 .delete(PREFIX + "/templates/{template}", guarded(snapshots::delete));
+        var events = new EventsApi(atoll);
+        routes.get(PREFIX + "/events/sandboxes", guarded(events::list))
+                .get(PREFIX + "/events/sandboxes/{sandbox_id}", guarded(events::ofSandbox));
+        notYet(routes, "GET", "/events/webhooks", "Webhooks");
+        notYet(routes, "POST", "/events/webhooks", "Webhooks");
         notYet(routes, "PUT", "/sandboxes/{sandbox_id}/network", "Changing the network of a sandbox");
         notYet(routes, "POST", "/v3/templates", "Building templates");
         notYet(routes, "POST", "/v2/templates/{template}/builds/{build}", "Building templates");

@@ -8,6 +8,7 @@ import atoll.http.RequestObserver;
 import atoll.http.RouteTable;
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
+import java.io.InputStream;
 import java.net.URI;
 import java.net.http.HttpClient;
 import java.net.http.HttpRequest;
@@ -104,6 +105,16 @@ final class E2bFixture implements AutoCloseable {
         headers.forEach(request::header);
         HttpResponse<byte[]> response = client.send(request.build(), HttpResponse.BodyHandlers.ofByteArray());
         return new Answer(response.statusCode(), new String(response.body(), StandardCharsets.UTF_8), response);
+    }
+
+    /** An answer that is read while it comes. The caller closes its body. */
+    HttpResponse<InputStream> open(String path, Map<String, String> headers, byte[] body)
+            throws IOException, InterruptedException {
+        HttpRequest.Builder request = HttpRequest.newBuilder(
+                        URI.create("http://127.0.0.1:" + server.port() + E2bApi.PREFIX + path))
+                .POST(HttpRequest.BodyPublishers.ofByteArray(body));
+        headers.forEach(request::header);
+        return client.send(request.build(), HttpResponse.BodyHandlers.ofInputStream());
     }
 
     /** What is asked of the server's root. */

@@ -7,8 +7,13 @@ import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import atoll.core.testing.CoreFixture;
+import atoll.http.Json;
+import java.io.BufferedReader;
 import java.io.IOException;
+import java.io.InputStream;
+import java.io.InputStreamReader;
 import java.net.URLEncoder;
+import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.security.MessageDigest;
 import java.time.Duration;
@@ -494,6 +499,125 @@ class E2bTrapsTest {
         E2bFixture.Answer answer = e2b.send("POST", "/process.Process/Start", headers, message);
         opens.join();
         assertThat(events(answer)).startsWith("start").contains("keepalive").endsWith("data", "end", "{}");
+    }
+
+    /** A client that is gone is noticed by what can't be written to it. */
+    @Test
+    void silent_code_is_kept_alive() throws Exception {
+        E2bFixture.Box box = e2b.create("");
+        byte[] code = utf8("{\"code\":\"wait gate\\nprint done\"}");
+        var answer = e2b.open("/execute", box.headers(49_999), code);
+        var types = new ArrayList<String>();
+        try (var lines = new BufferedReader(new InputStreamReader(answer.body(), StandardCharsets.UTF_8))) {
+            for (String line = lines.readLine(); line != null; line = lines.readLine()) {
+                String type =
+                        Json.parse(utf8(line), utf8(line).length).get("type").stringValue();
+                types.add(type);
+                if (type.equals("keepalive")) {
+                    // Only now does the code go on: without one this never ends.
+                    e2b.core.node.open("gate");
+                }
+            }
+        }
+        assertThat(types).startsWith("number_of_executions", "keepalive").endsWith("stdout", "end_of_execution");
+    }
+
+    /** Without TLS each command that runs and each watch has a connection of its own, and Python opens as many as 200. */
+    @Test
+    void two_hundred_commands_run_at_once_each_on_a_connection_of_its_own() throws Exception {
+        E2bFixture.Box box = e2b.create("");
+        byte[] start =
+                E2bFixture.framed("{\"process\":{\"cmd\":\"bash\",\"args\":[\"-c\",\"wait gate\"]},\"stdin\":false}");
+        var streams = new ArrayList<InputStream>();
+        try {
+            for (int i = 0; i < 200; i++) {
+                InputStream stream =
+                        e2b.open("/process.Process/Start", box.envd(), start).body();
+                streams.add(stream);
+                byte[] head = stream.readNBytes(5);
+                byte[] message = stream.readNBytes(ByteBuffer.wrap(head, 1, 4).getInt());
+                assertThat(Json.parse(message, message.length)
+                                .at("/event/start/pid")
+                                .intValue())
+                        .as("stream %d", i)
+                        .isPositive();
+            }
+            assertThat(box.rpc("process.Process/List", "{}").json().get("processes"))
+                    .hasSize(200);
+            e2b.core.node.open("gate");
+            for (InputStream stream : streams) {
+                assertThat(new String(stream.readAllBytes(), StandardCharsets.UTF_8))
+                        .contains("\"exited\":true")
+                        .endsWith("{}");
+            }
+        } finally {
+            for (InputStream stream : streams) {
+                stream.close();
+            }
+        }
+    }
+
+    /** Clients that build templates upload to the address that they are given, without a key: before there is one, nothing may be sent. */
+    @Test
+    void no_upload_is_asked_for_as_long_as_templates_are_not_built() throws Exception {
+        E2bFixture.Answer answer = e2b.api("GET", "/templates/any/files/" + "0".repeat(64), "");
+        assertThat(answer.status()).isEqualTo(501);
+        assertThat(answer.json().has("url")).isFalse();
+    }
+
+    @Test
+    void what_happened_to_sandboxes_is_told_in_both_orders_and_by_pages() throws Exception {
+        E2bFixture.Box box = e2b.create("");
+        assertThat(e2b.api("POST", "/sandboxes/" + box.id + "/pause", "{}").status())
+                .isEqualTo(204);
+        assertThat(e2b.api("POST", "/v2/sandboxes/" + box.id + "/connect", "{}").status())
+                .isEqualTo(201);
+        E2bFixture.Box other = e2b.create("");
+        assertThat(e2b.api("DELETE", "/sandboxes/" + box.id, "").status()).isEqualTo(204);
+        String of = "/events/sandboxes/" + box.id;
+        List<String> all = List.of("created", "paused", "resumed", "killed");
+        assertThat(types(of + "?orderAsc=true")).isEqualTo(all);
+        assertThat(types(of)).isEqualTo(all.reversed());
+        assertThat(types(of + "?orderAsc=true&offset=1&limit=2")).containsExactly("paused", "resumed");
+        assertThat(types(of + "?offset=4")).isEmpty();
+        assertThat(types(of + "?types=sandbox.lifecycle.killed,sandbox.lifecycle.created"))
+                .containsExactly("killed", "created");
+        assertThat(types("/events/sandboxes?orderAsc=true"))
+                .containsExactly("created", "paused", "resumed", "created", "killed");
+        JsonNode first = e2b.api("GET", "/events/sandboxes?orderAsc=true&offset=3", "")
+                .json()
+                .get(0);
+        assertThat(first.get("sandboxId").stringValue()).isEqualTo(other.id);
+        assertThat(first.get("sandboxTemplateId").stringValue()).isEqualTo("base");
+        assertThat(first.propertyNames())
+                .containsExactlyInAnyOrder(
+                        "version",
+                        "id",
+                        "type",
+                        "eventData",
+                        "sandboxId",
+                        "sandboxTemplateId",
+                        "sandboxBuildId",
+                        "sandboxExecutionId",
+                        "sandboxTeamId",
+                        "timestamp");
+        assertThat(Instant.parse(first.get("timestamp").stringValue())).isNotNull();
+        assertThat(e2b.api("GET", "/events/sandboxes/" + "0".repeat(26), "").status())
+                .isEqualTo(404);
+        for (String wrong : new String[] {"types=sandbox.lifecycle.none", "limit=101", "offset=-1"}) {
+            assertThat(e2b.api("GET", "/events/sandboxes?" + wrong, "").status())
+                    .as(wrong)
+                    .isEqualTo(400);
+        }
+    }
+
+    private List<String> types(String path) throws Exception {
+        E2bFixture.Answer answer = e2b.api("GET", path, "");
+        assertThat(answer.status()).as(answer.text()).isEqualTo(200);
+        return answer.json()
+                .valueStream()
+                .map(event -> event.get("type").stringValue().substring("sandbox.lifecycle.".length()))
+                .toList();
     }
 
     /** JavaScript sends its bodies in chunks, and every plane has clients with other names. */
