@@ -116,6 +116,36 @@ METHODS = {
     "Template.build": ["test_template_build_from_template_runs_steps_and_streams_logs"],
 }
 
+# What breaks these SDKs where a server is only nearly right, and the tests that hold it: of E2bTrapsTest, else with the file's name.
+TRAPS = [
+    ("the agent's version opens features", ["the_agents_version_opens_every_feature_of_the_sdks"]),
+    ("JavaScript goes by the body's code, Python by the status", [
+        "errors_of_the_api_have_their_status_as_a_number_and_those_of_rpcs_a_name", "a_pause_of_what_is_paused_is_a_409_in_both_ways",
+    ]),
+    ("Python repeats what failed, a create too", [
+        "an_idempotency_key_makes_one_sandbox_and_without_one_nothing_may_be_repeated", "too_many_sandboxes_are_a_429_that_says_when_to_come_back",
+        "an_idempotency_key_with_another_body_is_a_conflict",
+    ]),
+    ("streams begin with a start and end with an end", [
+        "the_first_message_of_a_process_is_its_start_and_the_last_its_end", "a_stream_that_fails_says_so_in_its_last_message_with_status_200",
+    ]),
+    ("contexts are asked for without a token", ["contexts_are_open_without_a_token_and_running_code_is_not"]),
+    ("clients of many names; bodies in chunks", ["bodies_come_in_chunks_and_from_clients_of_any_name"]),
+    ("streams must not be packed", ["streams_are_never_packed"]),
+    ("numbers as text, unknown fields", ["numbers_come_as_text_too_and_unknown_fields_are_left_out_of_account"]),
+    ("silence", ["silent_code_is_kept_alive", "a_silent_process_is_kept_alive_as_often_as_its_client_asks"]),
+    ("a connection for each command", ["two_hundred_commands_run_at_once_each_on_a_connection_of_its_own"]),
+    ("keys that must be there", ["a_created_sandbox_has_every_key_that_an_sdk_reads"]),
+    ("`secure` is passed over", ["every_sandbox_has_a_token_whatever_secure_says"]),
+    ("clocks and pauses", ["time_that_a_sandbox_is_paused_is_not_taken_from_its_timeout", "signed_addresses_open_one_file_for_one_operation_until_they_expire"]),
+    ("tokens outlive pauses; what is paused is not found", ["tokens_outlive_a_pause_in_which_a_sandbox_is_not_found_and_yet_listed"]),
+    ("names with `/` and `:` in one segment", ["names_with_slashes_come_as_one_segment"]),
+    ("a DELETE with a body", ["a_delete_may_have_a_body"]),
+    ("bash, and a user with `sudo`", ["test_traps.py: test_every_template_has_bash_and_a_user_who_may_become_root"]),
+    ("uploads without a key", ["no_upload_is_asked_for_as_long_as_templates_are_not_built"]),
+    ("signed addresses drop a prefix", ["what_is_signed_is_at_the_root_too"]),
+]
+
 
 def outcomes(report):
     """The outcome of each test by its name: passed, failed or skipped."""
@@ -199,6 +229,17 @@ def page(found):
         "Sandboxes reach no network outside. A sandbox's port is at `{port}-{id}.localhost:8080` (`domain=` in `server.conf` sets another name), or with the headers `E2b-Sandbox-Id` and `E2b-Sandbox-Port`.",
         "",
         "A table that is longer than [results.md](../results.md) says comes as `extra`, not as `data`, since that can't tell that rows are missing.",
+        "",
+        "`pause(mode=\"filesystem\")` keeps files and nothing that ran; `connect(on_resume=\"reboot\")` of a sandbox that was paused with its memory brings that back for a moment and leaves it then.",
+        "`on_timeout` with `mode: \"filesystem\"` is refused. Events are read at `GET /events/sandboxes` and `GET /events/sandboxes/{id}` (`created`, `updated`, `paused`, `resumed`, `killed`; not of snapshots), with no ids of builds and executions; there are no webhooks.",
+        "",
+        "## Traps",
+        "",
+        "What breaks these SDKs where a server is only nearly right, and the tests that hold it (`compat/e2b/…/E2bTrapsTest`, or the file that is named):",
+        "",
+        "| trap | tests |",
+        "|---|---|",
+        *(f"| {trap} | {', '.join(f'`{test}`' for test in tests)} |" for trap, tests in TRAPS),
         "",
         "## Methods",
         "",
