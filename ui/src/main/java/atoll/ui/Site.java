@@ -179,6 +179,8 @@ public final class Site {
             throws IOException, InterruptedException {
         String html = render(view, visit);
         exchange.responseHeader("Content-Security-Policy", policy(view));
+        // With no-referrer browsers send forms with "Origin: null", which nobody can tell from another site's.
+        exchange.responseHeader("Referrer-Policy", "same-origin");
         exchange.responseHeader("Cross-Origin-Opener-Policy", "same-origin");
         exchange.responseHeader("Cross-Origin-Resource-Policy", "same-origin");
         exchange.bytes(status, HTML, html.getBytes(StandardCharsets.UTF_8));

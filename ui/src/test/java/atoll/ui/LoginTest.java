@@ -292,7 +292,7 @@ class LoginTest {
                     .contains("default-src 'none'", "script-src 'self'", "frame-ancestors 'none'", "base-uri 'none'")
                     .doesNotContain("unsafe");
             assertThat(page.headers().firstValue("X-Content-Type-Options")).contains("nosniff");
-            assertThat(page.headers().firstValue("Referrer-Policy")).contains("no-referrer");
+            assertThat(page.headers().firstValue("Referrer-Policy")).contains("same-origin");
             assertThat(page.headers().firstValue("Cache-Control")).contains("no-store");
             assertThat(page.body()).doesNotContain("style=").doesNotContainPattern("<script(?! src=)");
         }

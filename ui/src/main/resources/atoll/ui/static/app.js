@@ -81,12 +81,13 @@ const atoll = (() => {
   async function submit(form, submitter) {
     const question = submitter?.dataset.confirm ?? form.dataset.confirm;
     if (question && !(await confirmed(question))) return;
+    // Before the button is disabled, which would take its value out.
+    const body = new URLSearchParams(new FormData(form, submitter));
     const problem = form.querySelector("[data-problem]");
     if (problem) problem.textContent = "";
     form.setAttribute("aria-busy", "true");
     if (submitter) submitter.disabled = true;
     try {
-      const body = new URLSearchParams(new FormData(form, submitter));
       const response = await call(submitter?.getAttribute("formaction") ?? form.getAttribute("action"), { method: "POST", body });
       const outcome = await response.json();
       if (form.hasAttribute("data-stay")) {
