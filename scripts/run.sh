@@ -184,7 +184,7 @@ open_log() {
 
 # By the shell itself: where Atoll came as a tarball there may be no curl.
 healthy() {
-  local status
+  local status=
   {
     exec 3<>"/dev/tcp/127.0.0.1/$(server_port)" || return
     printf 'GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n' >&3
