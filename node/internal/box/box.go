@@ -282,8 +282,11 @@ func (b *box) explain(what string, c *container, err error) error {
 		kind = FailedPrecondition
 	case errors.Is(err, snapshot.ErrNotFound):
 		kind = NotFound
+	case known == nil && b.node.diskIsFull():
+		// The sentry calls what it could not write an I/O error.
+		kind = Exhausted
 	}
-	if noSpace(err) && known == nil {
+	if kind == Exhausted && known == nil {
 		b.logger.Warn("the disk is full", "error", err)
 		err = errors.New("the disk is full (remedy: delete sandboxes, snapshots or images)")
 	}

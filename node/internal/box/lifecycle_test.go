@@ -750,6 +750,22 @@ func TestRestoreThatFailsAnywhereLeavesNoBox(t *testing.T) {
 	}
 }
 
+// What a runtime says then is not always that there is no space.
+func TestRestoreThatFailsOnAFullDiskIsToldAsOne(t *testing.T) {
+	s := newSubject(t)
+	made := s.mustSnapshot()
+	disk := s.disk
+	failAt(t, "restore.recorded", func() error {
+		s.disk = func() (total, available uint64, err error) { return 1 << 30, 0, nil }
+		return unix.EIO
+	})
+	_, err := s.Restore(t.Context(), &enginev1.RestoreBoxRequest{BoxId: newID("box"), SnapshotId: made.GetSnapshotId()})
+	wantKind(t, err, Exhausted)
+	heal(t, "restore.recorded")
+	s.disk = disk
+	s.restored(made.GetSnapshotId())
+}
+
 func (s *subject) prepare() string {
 	s.t.Helper()
 	request := s.request()

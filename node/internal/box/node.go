@@ -80,8 +80,10 @@ type Node struct {
 	snapshots *snapshot.Store
 	reaper    StatusReader
 	logger    *slog.Logger
-	bootID    string
-	epoch     atomic.Uint64
+	// disk tells the bytes of the data folder's disk.
+	disk   func() (total, available uint64, err error)
+	bootID string
+	epoch  atomic.Uint64
 	// epochMu guards the file of the epoch.
 	epochMu sync.Mutex
 	slots   chan struct{}
@@ -103,6 +105,7 @@ func Open(config Config) (*Node, error) {
 	}
 	n := &Node{
 		config: config, driver: config.Driver, cgroups: config.Cgroups, spool: config.Spool, snapshots: config.Snapshots, reaper: config.Reaper, logger: config.Logger,
+		disk:   func() (total, available uint64, err error) { return diskSpace(config.DataDir) },
 		bootID: boot, boxes: map[string]*box{}, subscribers: map[*Subscription]bool{},
 		// One more than there are CPUs: a start waits for its sandbox part of the time.
 		slots: make(chan struct{}, runtime.NumCPU()+1),
@@ -596,7 +599,7 @@ func (n *Node) add(b *box) *box {
 
 // roomForBox refuses what would endanger the boxes that are there.
 func (n *Node) roomForBox() error {
-	total, available, err := diskSpace(n.config.DataDir)
+	total, available, err := n.disk()
 	if err != nil {
 		return fault(Internal, "disk space: %v", err)
 	}

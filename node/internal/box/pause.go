@@ -350,7 +350,7 @@ func (n *Node) roomForSnapshot(c *container) error {
 }
 
 func (n *Node) roomFor(bytes uint64, what string) error {
-	total, available, err := diskSpace(n.config.DataDir)
+	total, available, err := n.disk()
 	if err != nil {
 		return fault(Internal, "disk space: %v", err)
 	}
@@ -360,6 +360,12 @@ func (n *Node) roomFor(bytes uint64, what string) error {
 	}
 	return fault(Exhausted, "%s of %d MiB does not fit on the disk of %s: %d of %d MiB are free, and it is to stay below %d %% (remedy: delete sandboxes, snapshots or images)",
 		what, need/mebibyte, n.config.DataDir, available/mebibyte, total/mebibyte, maxDiskPercent)
+}
+
+// diskIsFull says whether next to nothing can be written any more.
+func (n *Node) diskIsFull() bool {
+	_, available, err := n.disk()
+	return err == nil && available < mebibyte
 }
 
 // noSpace says whether an error, be it a runtime's text, is that of a full disk.
