@@ -210,6 +210,27 @@ func TestGvisor_memory_bombs_end_as_out_of_memory_and_the_box_lives(t *testing.T
 	}
 }
 
+func TestGvisor_what_grows_while_nothing_is_executed_is_ended_and_the_box_lives(t *testing.T) {
+	b := newBox(t)
+	b.open("py", "python")
+	b.open("sh", "bash")
+	b.exec("sh", "y=3")
+	for range 2 {
+		// By then the guard has left the looking to its watch.
+		r := b.exec("py", `import threading, time
+def grow():
+    time.sleep(3)
+    x = []
+    while True: x.append(bytearray(1 << 20)); time.sleep(.002)
+threading.Thread(target=grow, daemon=True).start()
+import os; print(os.getpid())`)
+		pid := strings.TrimSpace(string(r.stdout))
+		waited := b.exec("sh", "while kill -0 "+pid+" 2>/dev/null; do sleep .05; done; echo $y")
+		waited.prints("3\n")
+		b.exec("py", "print('well')").prints("well\n")
+	}
+}
+
 func TestGvisor_key_is_not_to_be_found(t *testing.T) {
 	b := newBox(t)
 	b.open("sh", "bash")

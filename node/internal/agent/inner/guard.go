@@ -51,6 +51,10 @@ type guard struct {
 	memory memory
 	wake   chan struct{}
 
+	// What looks in the guard's place while nothing runs and most of the memory is free; nil: the guard does.
+	watch *watch
+	total uint64
+
 	mu    sync.Mutex
 	busy  bool   // guarded by mu
 	limit uint64 // guarded by mu
@@ -80,16 +84,41 @@ func (g *guard) configure(request *Guard) {
 	g.mu.Lock()
 	woken := request.Busy && !g.busy
 	g.busy = request.Busy
-	if request.LimitBytes != 0 {
+	if request.LimitBytes != 0 && request.LimitBytes != g.limit {
 		g.limit = request.LimitBytes
+		woken = true
 	}
 	g.mu.Unlock()
 	if woken {
-		select {
-		case g.wake <- struct{}{}:
-		default:
-		}
+		g.lookNow()
 	}
+}
+
+func (g *guard) lookNow() {
+	select {
+	case g.wake <- struct{}{}:
+	default:
+	}
+}
+
+// haveWatched has a watch look while nothing runs. Only for gVisor, where what the kernel says is free is what the guard reads.
+func (g *guard) haveWatched() error {
+	watch, low, err := newWatch(pollIdleHigh)
+	if watch == nil {
+		return err
+	}
+	g.watch = watch
+	go func() {
+		count := make([]byte, 8)
+		for {
+			if _, err := low.Read(count); err != nil {
+				fmt.Fprintln(os.Stderr, "inner init: watch of the memory:", err)
+				return
+			}
+			g.lookNow()
+		}
+	}()
+	return err
 }
 
 func (g *guard) run() {
@@ -99,8 +128,33 @@ func (g *guard) run() {
 		case <-timer.C:
 		case <-g.wake:
 		}
-		timer.Reset(g.look())
+		next := g.look()
+		mark := uint64(0)
+		if next == pollIdleHigh && g.watch != nil {
+			mark = g.idleMark()
+		}
+		g.watch.below(mark)
+		if mark == 0 {
+			timer.Reset(next)
+		} else {
+			timer.Stop()
+		}
 	}
+}
+
+// idleMark is how much has to be free for less than half of the limit to be used; 0 where that can't be told by what is free.
+func (g *guard) idleMark() uint64 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	limit := g.limit
+	if limit == 0 {
+		limit = g.total
+	}
+	used := limit - limit/2
+	if used >= g.total {
+		return 0
+	}
+	return g.total - used
 }
 
 // look reads the memory, ends a process if it must, and says when to look again.
@@ -170,6 +224,7 @@ func (g *guard) read() (limit, available int64, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
+	g.total = total
 	g.mu.Lock()
 	limit = int64(g.limit)
 	g.mu.Unlock()

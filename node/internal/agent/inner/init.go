@@ -57,8 +57,15 @@ func Main(arguments []string) error {
 	if p.guard, err = newGuard(place.Memory, p); err != nil {
 		return err
 	}
+	_, err = os.Stat("/proc/gvisor")
+	isGvisor := err == nil
 	if err := p.setUp(place); err != nil {
 		return err
+	}
+	if isGvisor {
+		if err := p.guard.haveWatched(); err != nil {
+			return fmt.Errorf("inner init: %w", err)
+		}
 	}
 	go p.reap()
 	go p.guard.run()
