@@ -182,17 +182,18 @@ open_log() {
   if [[ -f $log && $(stat -c %s "$log") -gt $((16 << 20)) ]]; then mv "$log" "$log.1"; fi
 }
 
-# By the shell itself: where Atoll came as a tarball there may be no curl.
-healthy() {
-  local status=
+# ask METHOD PATH SECONDS [HEADER]: prints the server's whole answer. By the shell itself: where Atoll came as an archive there may be no curl. In a shell of its
+# own, since a server that hangs up ends who writes to it.
+ask() (
+  trap - EXIT
   {
-    exec 3<>"/dev/tcp/127.0.0.1/$(server_port)" || return
-    printf 'GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n' >&3
-    read -rt 2 status <&3
-    exec 3>&-
+    exec 3<>"/dev/tcp/127.0.0.1/$(server_port)" || exit 1
+    printf '%s %s HTTP/1.1\r\nHost: 127.0.0.1:%s\r\nContent-Length: 0\r\nConnection: close\r\n%s\r\n' "$1" "$2" "$(server_port)" "${4:+$4$'\r\n'}" >&3
+    timeout "$3" cat <&3
   } 2>/dev/null
-  [[ $status == "HTTP/1.1 200 "* ]]
-}
+)
+
+healthy() { [[ $(ask GET /healthz 2) == "HTTP/1.1 200 "* ]]; }
 
 # await NAME SECONDS COMMAND...: until the command succeeds; a process that has ended is told at once, with its last words.
 await() {
@@ -333,7 +334,8 @@ login_link() {
   local answer
   require_running
   [[ -r $data/secret/api-key ]] || fail "the key in $data/secret/api-key cannot be read (remedy: sudo ./atoll login-link)"
-  answer=$(curl -fsS --max-time 10 -X POST -K - "$(server_url)/ui/login-links" <<<"header = \"Authorization: Bearer $(api_key)\"") || fail "the server made no link; see $data/log/server.log"
+  answer=$(ask POST /ui/login-links 10 "Authorization: Bearer $(api_key)") || true
+  [[ $answer == "HTTP/1.1 2"* ]] || fail "the server made no link; see $data/log/server.log"
   [[ $answer =~ \"path\":\"([^\"]*)\" ]] || fail "the server's answer holds no link"
   printf '%s%s\n' "$(server_url)" "${BASH_REMATCH[1]}"
 }
