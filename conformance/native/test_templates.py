@@ -1,9 +1,11 @@
 """Templates of callers: their images are built in sandboxes of a real engine, on the images of the recipes."""
 
+import hashlib
 import http.client
 import io
 import pathlib
 import ssl
+import subprocess
 import tarfile
 import threading
 import time
@@ -199,6 +201,19 @@ def test_a_step_that_fails_is_told_with_its_output_and_the_template_has_no_sandb
         client.call("POST", "/v1/sandboxes", {"template": name})
     assert (e.value.status, e.value.code) == (409, "template_build_failed")
     assert "no-such-folder" in e.value.error["cause"]
+
+
+def test_secrets_reach_steps_and_stay_nowhere(client, atoll, template, boxes):
+    secret = "s3cret-" + uuid.uuid4().hex
+    name = template(dockerfile="FROM atoll/python\nUSER root\nRUN --mount=type=secret,id=token test $(wc -c </run/secrets/token) = %d && sha256sum </run/secrets/token >/srv/sum\n" % len(secret))
+    failed = build(client, name)
+    assert failed["state"] == "failed" and 'no secret "token"' in failed["failure"]["message"], failed
+    done = build(client, name, secrets={"token": secret})
+    assert done["state"] == "ready", (done, log(client, done))
+    told = run(client, boxes(template=name).id, "import os; print(open('/srv/sum').read().split()[0], os.path.exists('/run/secrets'))")
+    assert told == f"{hashlib.sha256(secret.encode()).hexdigest()} False"
+    kept = subprocess.run(["grep", "-rlaF", "--exclude-dir=boxes", "--exclude-dir=snapshots", secret, atoll.data], stdout=subprocess.PIPE, text=True)
+    assert kept.stdout == "" and kept.returncode == 1, kept
 
 
 def test_a_build_is_followed_and_cancelled(client, template):

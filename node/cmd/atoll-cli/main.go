@@ -81,7 +81,7 @@ var commands = []command{
 	{"template default", "TEMPLATE [--json]", "the one that sandboxes are made of where none is named", statusUnable, runTemplateDefault},
 	{"template rm", "TEMPLATE… [--json]", "remove templates; sandboxes that run go on", statusUnable, runTemplateRm},
 	{"template versions", "TEMPLATE [--json]", "what it was, version by version", statusUnable, runTemplateVersions},
-	{"template build", "TEMPLATE… | --all [--no-cache] [-d]", "build images and show how it goes; --all: of templates that are not built, and of recipes that have changed; -d: print the builds' ids and leave", statusUnable, runTemplateBuild},
+	{"template build", "TEMPLATE… | --all [--no-cache] [--secret id=ID,src=FILE|env=NAME…] [-d]", "build images and show how it goes; --all: of templates that are not built, and of recipes that have changed; -d: print the builds' ids and leave", statusUnable, runTemplateBuild},
 	{"template builds", "TEMPLATE [--json]", "its builds, and how they ended", statusUnable, runTemplateBuilds},
 	{"template logs", "TEMPLATE [BUILD] [-f]", "what a build said; -f: and goes on to say", statusUnable, runTemplateLogs},
 	{"template cancel", "TEMPLATE [BUILD] [--json]", "end a build", statusUnable, runTemplateCancel},

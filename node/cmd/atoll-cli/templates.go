@@ -579,9 +579,47 @@ func runTemplateCancel(ctx context.Context, s *server, arguments []string, t ter
 	return 0, err
 }
 
+// buildSecrets are those of a build, by id, said as to Docker: id=ID,src=FILE or id=ID,env=NAME. The values never stand in the command line.
+type buildSecrets map[string]string
+
+func (b buildSecrets) String() string { return "" }
+
+func (b buildSecrets) Set(text string) error {
+	var id, value string
+	given := false
+	for part := range strings.SplitSeq(text, ",") {
+		name, said, _ := strings.Cut(part, "=")
+		switch name {
+		case "id":
+			id = said
+		case "src", "source":
+			content, err := os.ReadFile(said)
+			if err != nil {
+				return err
+			}
+			value, given = string(content), true
+		case "env":
+			value, given = os.LookupEnv(said)
+			if !given {
+				return fmt.Errorf("no environment variable %s", said)
+			}
+		case "type":
+		default:
+			return fmt.Errorf("'%s' (expected: id=ID,src=FILE or id=ID,env=NAME)", name)
+		}
+	}
+	if id == "" || !given {
+		return errors.New("expected: id=ID,src=FILE or id=ID,env=NAME")
+	}
+	b[id] = value
+	return nil
+}
+
 func runTemplateBuild(ctx context.Context, s *server, arguments []string, t terminal) (int, error) {
 	f := newFlags("template build")
 	all, noCache, detach := f.Bool("all", false, ""), f.Bool("no-cache", false, ""), f.Bool("d", false, "")
+	secrets := buildSecrets{}
+	f.Var(secrets, "secret", "")
 	named, err := f.parse(arguments)
 	if err != nil {
 		return 0, err
@@ -606,6 +644,9 @@ func runTemplateBuild(ctx context.Context, s *server, arguments []string, t term
 	fields := map[string]any{}
 	if *noCache {
 		fields["no_cache"] = true
+	}
+	if len(secrets) > 0 {
+		fields["secrets"] = secrets
 	}
 	status := 0
 	for _, id := range named {

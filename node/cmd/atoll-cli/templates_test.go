@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -195,6 +196,27 @@ func TestBuildOfAllIsOfThoseThatAreNotBuiltAndOfRecipesThatMayHaveChanged(t *tes
 	for _, arguments := range [][]string{{"template", "build"}, {"template", "build", "a", "--all"}} {
 		if status, _, _, err := cli(t, "", arguments...); status == 0 || err == nil {
 			t.Errorf("%v was taken", arguments)
+		}
+	}
+}
+
+func TestSecretsOfABuildComeFromFilesAndTheEnvironment(t *testing.T) {
+	f := newFake(t)
+	asked := f.took("POST /v1/templates/a:build", `{"build_id":"build-a"}`)
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte("of the file\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("ATOLL_TEST_TOKEN", "of the environment")
+	if status, _, _, err := cli(t, "", "template", "build", "a", "-d", "--secret", "id=one,src="+file, "--secret", "id=two,env=ATOLL_TEST_TOKEN"); err != nil || status != 0 {
+		t.Fatal(status, err)
+	}
+	if want := map[string]any{"one": "of the file\n", "two": "of the environment"}; !reflect.DeepEqual((*asked)["secrets"], want) {
+		t.Errorf("sent %v", *asked)
+	}
+	for _, said := range []string{"id=one", "src=" + file, "id=one,src=/no/such", "id=one,env=ATOLL_NO_SUCH", "id=one,value=x"} {
+		if status, _, _, err := cli(t, "", "template", "build", "a", "--secret", said); status == 0 || err == nil {
+			t.Errorf("%s was taken", said)
 		}
 	}
 }

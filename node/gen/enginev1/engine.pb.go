@@ -1513,6 +1513,8 @@ type DockerfileSource struct {
 	StepEnv       map[string]string `protobuf:"bytes,9,rep,name=step_env,json=stepEnv,proto3" json:"step_env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	NoCache       bool              `protobuf:"varint,10,opt,name=no_cache,json=noCache,proto3" json:"no_cache,omitempty"`
 	StepTimeoutMs uint32            `protobuf:"varint,11,opt,name=step_timeout_ms,json=stepTimeoutMs,proto3" json:"step_timeout_ms,omitempty"`
+	// The contents of --mount=type=secret, by id. In no layer, snapshot or log of the engine's; their values do not count for the cache.
+	Secrets       map[string][]byte `protobuf:"bytes,12,rep,name=secrets,proto3" json:"secrets,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1622,6 +1624,13 @@ func (x *DockerfileSource) GetStepTimeoutMs() uint32 {
 		return x.StepTimeoutMs
 	}
 	return 0
+}
+
+func (x *DockerfileSource) GetSecrets() map[string][]byte {
+	if x != nil {
+		return x.Secrets
+	}
+	return nil
 }
 
 // Outward only. Private, link-local, loopback and the host's own addresses are out of reach unless named.
@@ -5519,7 +5528,7 @@ const file_atoll_engine_v1_engine_proto_rawDesc = "" +
 	"\tBoxSource\x12\x15\n" +
 	"\x06box_id\x18\x01 \x01(\tR\x05boxId\"2\n" +
 	"\x12DockerDaemonSource\x12\x1c\n" +
-	"\treference\x18\x01 \x01(\tR\treference\"\xe1\x05\n" +
+	"\treference\x18\x01 \x01(\tR\treference\"\xe7\x06\n" +
 	"\x10DockerfileSource\x12\x1e\n" +
 	"\n" +
 	"dockerfile\x18\x01 \x01(\tR\n" +
@@ -5535,7 +5544,8 @@ const file_atoll_engine_v1_engine_proto_rawDesc = "" +
 	"\bstep_env\x18\t \x03(\v2..atoll.engine.v1.DockerfileSource.StepEnvEntryR\astepEnv\x12\x19\n" +
 	"\bno_cache\x18\n" +
 	" \x01(\bR\anoCache\x12&\n" +
-	"\x0fstep_timeout_ms\x18\v \x01(\rR\rstepTimeoutMs\x1a7\n" +
+	"\x0fstep_timeout_ms\x18\v \x01(\rR\rstepTimeoutMs\x12H\n" +
+	"\asecrets\x18\f \x03(\v2..atoll.engine.v1.DockerfileSource.SecretsEntryR\asecrets\x1a7\n" +
 	"\tArgsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a>\n" +
@@ -5544,7 +5554,10 @@ const file_atoll_engine_v1_engine_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a:\n" +
 	"\fStepEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\">\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a:\n" +
+	"\fSecretsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\fR\x05value:\x028\x01\">\n" +
 	"\fBuildNetwork\x12\x18\n" +
 	"\aenabled\x18\x01 \x01(\bR\aenabled\x12\x14\n" +
 	"\x05allow\x18\x02 \x03(\tR\x05allow\"\xe6\x01\n" +
@@ -5953,7 +5966,7 @@ func file_atoll_engine_v1_engine_proto_rawDescGZIP() []byte {
 }
 
 var file_atoll_engine_v1_engine_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_atoll_engine_v1_engine_proto_msgTypes = make([]protoimpl.MessageInfo, 96)
+var file_atoll_engine_v1_engine_proto_msgTypes = make([]protoimpl.MessageInfo, 97)
 var file_atoll_engine_v1_engine_proto_goTypes = []any{
 	(ImageOrigin)(0),                       // 0: atoll.engine.v1.ImageOrigin
 	(BoxState)(0),                          // 1: atoll.engine.v1.BoxState
@@ -6046,39 +6059,40 @@ var file_atoll_engine_v1_engine_proto_goTypes = []any{
 	nil,                                    // 88: atoll.engine.v1.DockerfileSource.ArgsEntry
 	nil,                                    // 89: atoll.engine.v1.DockerfileSource.NamedImagesEntry
 	nil,                                    // 90: atoll.engine.v1.DockerfileSource.StepEnvEntry
-	nil,                                    // 91: atoll.engine.v1.BoxSpec.LabelsEntry
-	nil,                                    // 92: atoll.engine.v1.AssignBoxRequest.EnvEntry
-	nil,                                    // 93: atoll.engine.v1.AssignBoxRequest.LabelsEntry
-	nil,                                    // 94: atoll.engine.v1.Box.LabelsEntry
-	nil,                                    // 95: atoll.engine.v1.RestoreBoxRequest.RenameContextsEntry
-	nil,                                    // 96: atoll.engine.v1.RestoreBoxRequest.LabelsEntry
-	nil,                                    // 97: atoll.engine.v1.CreateSnapshotRequest.LabelsEntry
-	nil,                                    // 98: atoll.engine.v1.Snapshot.LabelsEntry
-	nil,                                    // 99: atoll.engine.v1.ImportBegin.LabelsEntry
-	(*execv1.Limits)(nil),                  // 100: atoll.exec.v1.Limits
-	(*execv1.ContextSpec)(nil),             // 101: atoll.exec.v1.ContextSpec
-	(*execv1.Context)(nil),                 // 102: atoll.exec.v1.Context
-	(*execv1.ExecutionSpec)(nil),           // 103: atoll.exec.v1.ExecutionSpec
-	(*execv1.Finished)(nil),                // 104: atoll.exec.v1.Finished
-	(execv1.Stream)(0),                     // 105: atoll.exec.v1.Stream
-	(*execv1.ProcessSpec)(nil),             // 106: atoll.exec.v1.ProcessSpec
-	(*execv1.Process)(nil),                 // 107: atoll.exec.v1.Process
-	(*execv1.WriteInputRequest)(nil),       // 108: atoll.exec.v1.WriteInputRequest
-	(*execv1.SignalRequest)(nil),           // 109: atoll.exec.v1.SignalRequest
-	(*execv1.ResizeRequest)(nil),           // 110: atoll.exec.v1.ResizeRequest
-	(*filev1.FileRequest)(nil),             // 111: atoll.file.v1.FileRequest
-	(*filev1.ReadFileRequest)(nil),         // 112: atoll.file.v1.ReadFileRequest
-	(*filev1.WriteFileRequest)(nil),        // 113: atoll.file.v1.WriteFileRequest
-	(*filev1.WatchFilesRequest)(nil),       // 114: atoll.file.v1.WatchFilesRequest
-	(*execv1.TunnelMessage)(nil),           // 115: atoll.exec.v1.TunnelMessage
-	(*execv1.ExecutionEvent)(nil),          // 116: atoll.exec.v1.ExecutionEvent
-	(*execv1.WriteInputReply)(nil),         // 117: atoll.exec.v1.WriteInputReply
-	(*execv1.ListGuestProcessesReply)(nil), // 118: atoll.exec.v1.ListGuestProcessesReply
-	(*filev1.FileReply)(nil),               // 119: atoll.file.v1.FileReply
-	(*filev1.FilePiece)(nil),               // 120: atoll.file.v1.FilePiece
-	(*filev1.WriteFileReply)(nil),          // 121: atoll.file.v1.WriteFileReply
-	(*filev1.FileEvent)(nil),               // 122: atoll.file.v1.FileEvent
-	(*execv1.ListPortsReply)(nil),          // 123: atoll.exec.v1.ListPortsReply
+	nil,                                    // 91: atoll.engine.v1.DockerfileSource.SecretsEntry
+	nil,                                    // 92: atoll.engine.v1.BoxSpec.LabelsEntry
+	nil,                                    // 93: atoll.engine.v1.AssignBoxRequest.EnvEntry
+	nil,                                    // 94: atoll.engine.v1.AssignBoxRequest.LabelsEntry
+	nil,                                    // 95: atoll.engine.v1.Box.LabelsEntry
+	nil,                                    // 96: atoll.engine.v1.RestoreBoxRequest.RenameContextsEntry
+	nil,                                    // 97: atoll.engine.v1.RestoreBoxRequest.LabelsEntry
+	nil,                                    // 98: atoll.engine.v1.CreateSnapshotRequest.LabelsEntry
+	nil,                                    // 99: atoll.engine.v1.Snapshot.LabelsEntry
+	nil,                                    // 100: atoll.engine.v1.ImportBegin.LabelsEntry
+	(*execv1.Limits)(nil),                  // 101: atoll.exec.v1.Limits
+	(*execv1.ContextSpec)(nil),             // 102: atoll.exec.v1.ContextSpec
+	(*execv1.Context)(nil),                 // 103: atoll.exec.v1.Context
+	(*execv1.ExecutionSpec)(nil),           // 104: atoll.exec.v1.ExecutionSpec
+	(*execv1.Finished)(nil),                // 105: atoll.exec.v1.Finished
+	(execv1.Stream)(0),                     // 106: atoll.exec.v1.Stream
+	(*execv1.ProcessSpec)(nil),             // 107: atoll.exec.v1.ProcessSpec
+	(*execv1.Process)(nil),                 // 108: atoll.exec.v1.Process
+	(*execv1.WriteInputRequest)(nil),       // 109: atoll.exec.v1.WriteInputRequest
+	(*execv1.SignalRequest)(nil),           // 110: atoll.exec.v1.SignalRequest
+	(*execv1.ResizeRequest)(nil),           // 111: atoll.exec.v1.ResizeRequest
+	(*filev1.FileRequest)(nil),             // 112: atoll.file.v1.FileRequest
+	(*filev1.ReadFileRequest)(nil),         // 113: atoll.file.v1.ReadFileRequest
+	(*filev1.WriteFileRequest)(nil),        // 114: atoll.file.v1.WriteFileRequest
+	(*filev1.WatchFilesRequest)(nil),       // 115: atoll.file.v1.WatchFilesRequest
+	(*execv1.TunnelMessage)(nil),           // 116: atoll.exec.v1.TunnelMessage
+	(*execv1.ExecutionEvent)(nil),          // 117: atoll.exec.v1.ExecutionEvent
+	(*execv1.WriteInputReply)(nil),         // 118: atoll.exec.v1.WriteInputReply
+	(*execv1.ListGuestProcessesReply)(nil), // 119: atoll.exec.v1.ListGuestProcessesReply
+	(*filev1.FileReply)(nil),               // 120: atoll.file.v1.FileReply
+	(*filev1.FilePiece)(nil),               // 121: atoll.file.v1.FilePiece
+	(*filev1.WriteFileReply)(nil),          // 122: atoll.file.v1.WriteFileReply
+	(*filev1.FileEvent)(nil),               // 123: atoll.file.v1.FileEvent
+	(*execv1.ListPortsReply)(nil),          // 124: atoll.exec.v1.ListPortsReply
 }
 var file_atoll_engine_v1_engine_proto_depIdxs = []int32{
 	29,  // 0: atoll.engine.v1.EngineInfo.runtimes:type_name -> atoll.engine.v1.Runtime
@@ -6095,168 +6109,169 @@ var file_atoll_engine_v1_engine_proto_depIdxs = []int32{
 	88,  // 11: atoll.engine.v1.DockerfileSource.args:type_name -> atoll.engine.v1.DockerfileSource.ArgsEntry
 	89,  // 12: atoll.engine.v1.DockerfileSource.named_images:type_name -> atoll.engine.v1.DockerfileSource.NamedImagesEntry
 	19,  // 13: atoll.engine.v1.DockerfileSource.auths:type_name -> atoll.engine.v1.RegistryAuth
-	100, // 14: atoll.engine.v1.DockerfileSource.limits:type_name -> atoll.exec.v1.Limits
+	101, // 14: atoll.engine.v1.DockerfileSource.limits:type_name -> atoll.exec.v1.Limits
 	24,  // 15: atoll.engine.v1.DockerfileSource.network:type_name -> atoll.engine.v1.BuildNetwork
 	90,  // 16: atoll.engine.v1.DockerfileSource.step_env:type_name -> atoll.engine.v1.DockerfileSource.StepEnvEntry
-	26,  // 17: atoll.engine.v1.MakeImageEvent.step:type_name -> atoll.engine.v1.BuildStep
-	27,  // 18: atoll.engine.v1.MakeImageEvent.log:type_name -> atoll.engine.v1.BuildLog
-	28,  // 19: atoll.engine.v1.MakeImageEvent.progress:type_name -> atoll.engine.v1.BuildProgress
-	10,  // 20: atoll.engine.v1.MakeImageEvent.done:type_name -> atoll.engine.v1.Image
-	100, // 21: atoll.engine.v1.BoxSpec.limits:type_name -> atoll.exec.v1.Limits
-	101, // 22: atoll.engine.v1.BoxSpec.warm_contexts:type_name -> atoll.exec.v1.ContextSpec
-	91,  // 23: atoll.engine.v1.BoxSpec.labels:type_name -> atoll.engine.v1.BoxSpec.LabelsEntry
-	30,  // 24: atoll.engine.v1.CreateBoxRequest.spec:type_name -> atoll.engine.v1.BoxSpec
-	92,  // 25: atoll.engine.v1.AssignBoxRequest.env:type_name -> atoll.engine.v1.AssignBoxRequest.EnvEntry
-	100, // 26: atoll.engine.v1.AssignBoxRequest.limits:type_name -> atoll.exec.v1.Limits
-	93,  // 27: atoll.engine.v1.AssignBoxRequest.labels:type_name -> atoll.engine.v1.AssignBoxRequest.LabelsEntry
-	100, // 28: atoll.engine.v1.UpdateLimitsRequest.limits:type_name -> atoll.exec.v1.Limits
-	39,  // 29: atoll.engine.v1.ListBoxesReply.boxes:type_name -> atoll.engine.v1.Box
-	30,  // 30: atoll.engine.v1.Box.spec:type_name -> atoll.engine.v1.BoxSpec
-	1,   // 31: atoll.engine.v1.Box.state:type_name -> atoll.engine.v1.BoxState
-	94,  // 32: atoll.engine.v1.Box.labels:type_name -> atoll.engine.v1.Box.LabelsEntry
-	2,   // 33: atoll.engine.v1.Box.end_reason:type_name -> atoll.engine.v1.BoxEndReason
-	100, // 34: atoll.engine.v1.Box.limits:type_name -> atoll.exec.v1.Limits
-	102, // 35: atoll.engine.v1.Box.contexts:type_name -> atoll.exec.v1.Context
-	30,  // 36: atoll.engine.v1.PrepareBoxRequest.spec:type_name -> atoll.engine.v1.BoxSpec
-	32,  // 37: atoll.engine.v1.RestoreBoxRequest.assignment:type_name -> atoll.engine.v1.AssignBoxRequest
-	95,  // 38: atoll.engine.v1.RestoreBoxRequest.rename_contexts:type_name -> atoll.engine.v1.RestoreBoxRequest.RenameContextsEntry
-	101, // 39: atoll.engine.v1.RestoreBoxRequest.warm_contexts:type_name -> atoll.exec.v1.ContextSpec
-	96,  // 40: atoll.engine.v1.RestoreBoxRequest.labels:type_name -> atoll.engine.v1.RestoreBoxRequest.LabelsEntry
-	100, // 41: atoll.engine.v1.RestoreBoxRequest.limits:type_name -> atoll.exec.v1.Limits
-	3,   // 42: atoll.engine.v1.PauseBoxRequest.kind:type_name -> atoll.engine.v1.SnapshotKind
-	32,  // 43: atoll.engine.v1.ResumeBoxRequest.assignment:type_name -> atoll.engine.v1.AssignBoxRequest
-	32,  // 44: atoll.engine.v1.RollbackBoxRequest.assignment:type_name -> atoll.engine.v1.AssignBoxRequest
-	3,   // 45: atoll.engine.v1.CreateSnapshotRequest.kind:type_name -> atoll.engine.v1.SnapshotKind
-	97,  // 46: atoll.engine.v1.CreateSnapshotRequest.labels:type_name -> atoll.engine.v1.CreateSnapshotRequest.LabelsEntry
-	51,  // 47: atoll.engine.v1.ListSnapshotsReply.snapshots:type_name -> atoll.engine.v1.Snapshot
-	3,   // 48: atoll.engine.v1.Snapshot.kind:type_name -> atoll.engine.v1.SnapshotKind
-	98,  // 49: atoll.engine.v1.Snapshot.labels:type_name -> atoll.engine.v1.Snapshot.LabelsEntry
-	100, // 50: atoll.engine.v1.Snapshot.limits:type_name -> atoll.exec.v1.Limits
-	102, // 51: atoll.engine.v1.Snapshot.contexts:type_name -> atoll.exec.v1.Context
-	54,  // 52: atoll.engine.v1.ImportSnapshotRequest.begin:type_name -> atoll.engine.v1.ImportBegin
-	99,  // 53: atoll.engine.v1.ImportBegin.labels:type_name -> atoll.engine.v1.ImportBegin.LabelsEntry
-	101, // 54: atoll.engine.v1.OpenContextRequest.spec:type_name -> atoll.exec.v1.ContextSpec
-	102, // 55: atoll.engine.v1.ListContextsReply.contexts:type_name -> atoll.exec.v1.Context
-	103, // 56: atoll.engine.v1.ExecuteRequest.spec:type_name -> atoll.exec.v1.ExecutionSpec
-	65,  // 57: atoll.engine.v1.ListExecutionsReply.executions:type_name -> atoll.engine.v1.ExecutionRecord
-	104, // 58: atoll.engine.v1.ExecutionRecord.finished:type_name -> atoll.exec.v1.Finished
-	105, // 59: atoll.engine.v1.ReadOutputRequest.stream:type_name -> atoll.exec.v1.Stream
-	106, // 60: atoll.engine.v1.StartProcessRequest.spec:type_name -> atoll.exec.v1.ProcessSpec
-	74,  // 61: atoll.engine.v1.ListProcessesReply.processes:type_name -> atoll.engine.v1.NodeProcess
-	107, // 62: atoll.engine.v1.NodeProcess.process:type_name -> atoll.exec.v1.Process
-	108, // 63: atoll.engine.v1.WriteInputRequest.input:type_name -> atoll.exec.v1.WriteInputRequest
-	109, // 64: atoll.engine.v1.SignalProcessRequest.signal:type_name -> atoll.exec.v1.SignalRequest
-	110, // 65: atoll.engine.v1.ResizeTerminalRequest.resize:type_name -> atoll.exec.v1.ResizeRequest
-	111, // 66: atoll.engine.v1.FileCall.request:type_name -> atoll.file.v1.FileRequest
-	112, // 67: atoll.engine.v1.ReadFileCall.request:type_name -> atoll.file.v1.ReadFileRequest
-	113, // 68: atoll.engine.v1.WriteFileCall.request:type_name -> atoll.file.v1.WriteFileRequest
-	114, // 69: atoll.engine.v1.WatchFilesCall.request:type_name -> atoll.file.v1.WatchFilesRequest
-	115, // 70: atoll.engine.v1.TunnelCall.message:type_name -> atoll.exec.v1.TunnelMessage
-	87,  // 71: atoll.engine.v1.SampleUsageReply.boxes:type_name -> atoll.engine.v1.BoxUsage
-	100, // 72: atoll.engine.v1.BoxUsage.limits:type_name -> atoll.exec.v1.Limits
-	4,   // 73: atoll.engine.v1.Engine.GetInfo:input_type -> atoll.engine.v1.GetInfoRequest
-	6,   // 74: atoll.engine.v1.Engine.Claim:input_type -> atoll.engine.v1.ClaimRequest
-	8,   // 75: atoll.engine.v1.Engine.ListImages:input_type -> atoll.engine.v1.ListImagesRequest
-	15,  // 76: atoll.engine.v1.Engine.MakeImage:input_type -> atoll.engine.v1.MakeImageRequest
-	11,  // 77: atoll.engine.v1.Engine.DeleteImage:input_type -> atoll.engine.v1.ImageRequest
-	13,  // 78: atoll.engine.v1.Engine.PruneImages:input_type -> atoll.engine.v1.PruneImagesRequest
-	31,  // 79: atoll.engine.v1.Engine.CreateBox:input_type -> atoll.engine.v1.CreateBoxRequest
-	32,  // 80: atoll.engine.v1.Engine.AssignBox:input_type -> atoll.engine.v1.AssignBoxRequest
-	33,  // 81: atoll.engine.v1.Engine.UpdateLimits:input_type -> atoll.engine.v1.UpdateLimitsRequest
-	34,  // 82: atoll.engine.v1.Engine.GetBox:input_type -> atoll.engine.v1.BoxRequest
-	40,  // 83: atoll.engine.v1.Engine.PrepareBox:input_type -> atoll.engine.v1.PrepareBoxRequest
-	41,  // 84: atoll.engine.v1.Engine.RestoreBox:input_type -> atoll.engine.v1.RestoreBoxRequest
-	42,  // 85: atoll.engine.v1.Engine.PauseBox:input_type -> atoll.engine.v1.PauseBoxRequest
-	43,  // 86: atoll.engine.v1.Engine.ResumeBox:input_type -> atoll.engine.v1.ResumeBoxRequest
-	44,  // 87: atoll.engine.v1.Engine.RollbackBox:input_type -> atoll.engine.v1.RollbackBoxRequest
-	45,  // 88: atoll.engine.v1.Engine.SetDeadline:input_type -> atoll.engine.v1.SetDeadlineRequest
-	46,  // 89: atoll.engine.v1.Engine.CreateSnapshot:input_type -> atoll.engine.v1.CreateSnapshotRequest
-	48,  // 90: atoll.engine.v1.Engine.ListSnapshots:input_type -> atoll.engine.v1.ListSnapshotsRequest
-	47,  // 91: atoll.engine.v1.Engine.DeleteSnapshot:input_type -> atoll.engine.v1.SnapshotRequest
-	47,  // 92: atoll.engine.v1.Engine.ExportSnapshot:input_type -> atoll.engine.v1.SnapshotRequest
-	53,  // 93: atoll.engine.v1.Engine.ImportSnapshot:input_type -> atoll.engine.v1.ImportSnapshotRequest
-	35,  // 94: atoll.engine.v1.Engine.ListBoxes:input_type -> atoll.engine.v1.ListBoxesRequest
-	34,  // 95: atoll.engine.v1.Engine.DeleteBox:input_type -> atoll.engine.v1.BoxRequest
-	38,  // 96: atoll.engine.v1.Engine.WatchBoxes:input_type -> atoll.engine.v1.WatchBoxesRequest
-	55,  // 97: atoll.engine.v1.Engine.OpenContext:input_type -> atoll.engine.v1.OpenContextRequest
-	56,  // 98: atoll.engine.v1.Engine.RestartContext:input_type -> atoll.engine.v1.ContextRequest
-	56,  // 99: atoll.engine.v1.Engine.CloseContext:input_type -> atoll.engine.v1.ContextRequest
-	34,  // 100: atoll.engine.v1.Engine.ListContexts:input_type -> atoll.engine.v1.BoxRequest
-	59,  // 101: atoll.engine.v1.Engine.Execute:input_type -> atoll.engine.v1.ExecuteRequest
-	60,  // 102: atoll.engine.v1.Engine.Attach:input_type -> atoll.engine.v1.AttachRequest
-	61,  // 103: atoll.engine.v1.Engine.Interrupt:input_type -> atoll.engine.v1.InterruptRequest
-	63,  // 104: atoll.engine.v1.Engine.ListExecutions:input_type -> atoll.engine.v1.ListExecutionsRequest
-	66,  // 105: atoll.engine.v1.Engine.ReadOutput:input_type -> atoll.engine.v1.ReadOutputRequest
-	68,  // 106: atoll.engine.v1.Engine.ForgetExecutions:input_type -> atoll.engine.v1.ForgetExecutionsRequest
-	70,  // 107: atoll.engine.v1.Engine.StartProcess:input_type -> atoll.engine.v1.StartProcessRequest
-	71,  // 108: atoll.engine.v1.Engine.GetProcess:input_type -> atoll.engine.v1.ProcessRequest
-	72,  // 109: atoll.engine.v1.Engine.ListProcesses:input_type -> atoll.engine.v1.ListProcessesRequest
-	71,  // 110: atoll.engine.v1.Engine.WaitProcess:input_type -> atoll.engine.v1.ProcessRequest
-	75,  // 111: atoll.engine.v1.Engine.WriteInput:input_type -> atoll.engine.v1.WriteInputRequest
-	76,  // 112: atoll.engine.v1.Engine.SignalProcess:input_type -> atoll.engine.v1.SignalProcessRequest
-	78,  // 113: atoll.engine.v1.Engine.ResizeTerminal:input_type -> atoll.engine.v1.ResizeTerminalRequest
-	34,  // 114: atoll.engine.v1.Engine.ListGuestProcesses:input_type -> atoll.engine.v1.BoxRequest
-	80,  // 115: atoll.engine.v1.Engine.File:input_type -> atoll.engine.v1.FileCall
-	81,  // 116: atoll.engine.v1.Engine.ReadFile:input_type -> atoll.engine.v1.ReadFileCall
-	82,  // 117: atoll.engine.v1.Engine.WriteFile:input_type -> atoll.engine.v1.WriteFileCall
-	83,  // 118: atoll.engine.v1.Engine.WatchFiles:input_type -> atoll.engine.v1.WatchFilesCall
-	34,  // 119: atoll.engine.v1.Engine.ListPorts:input_type -> atoll.engine.v1.BoxRequest
-	84,  // 120: atoll.engine.v1.Engine.Tunnel:input_type -> atoll.engine.v1.TunnelCall
-	85,  // 121: atoll.engine.v1.Engine.SampleUsage:input_type -> atoll.engine.v1.SampleUsageRequest
-	5,   // 122: atoll.engine.v1.Engine.GetInfo:output_type -> atoll.engine.v1.EngineInfo
-	7,   // 123: atoll.engine.v1.Engine.Claim:output_type -> atoll.engine.v1.ClaimReply
-	9,   // 124: atoll.engine.v1.Engine.ListImages:output_type -> atoll.engine.v1.ListImagesReply
-	25,  // 125: atoll.engine.v1.Engine.MakeImage:output_type -> atoll.engine.v1.MakeImageEvent
-	12,  // 126: atoll.engine.v1.Engine.DeleteImage:output_type -> atoll.engine.v1.DeleteImageReply
-	14,  // 127: atoll.engine.v1.Engine.PruneImages:output_type -> atoll.engine.v1.PruneImagesReply
-	39,  // 128: atoll.engine.v1.Engine.CreateBox:output_type -> atoll.engine.v1.Box
-	39,  // 129: atoll.engine.v1.Engine.AssignBox:output_type -> atoll.engine.v1.Box
-	39,  // 130: atoll.engine.v1.Engine.UpdateLimits:output_type -> atoll.engine.v1.Box
-	39,  // 131: atoll.engine.v1.Engine.GetBox:output_type -> atoll.engine.v1.Box
-	39,  // 132: atoll.engine.v1.Engine.PrepareBox:output_type -> atoll.engine.v1.Box
-	39,  // 133: atoll.engine.v1.Engine.RestoreBox:output_type -> atoll.engine.v1.Box
-	39,  // 134: atoll.engine.v1.Engine.PauseBox:output_type -> atoll.engine.v1.Box
-	39,  // 135: atoll.engine.v1.Engine.ResumeBox:output_type -> atoll.engine.v1.Box
-	39,  // 136: atoll.engine.v1.Engine.RollbackBox:output_type -> atoll.engine.v1.Box
-	39,  // 137: atoll.engine.v1.Engine.SetDeadline:output_type -> atoll.engine.v1.Box
-	51,  // 138: atoll.engine.v1.Engine.CreateSnapshot:output_type -> atoll.engine.v1.Snapshot
-	49,  // 139: atoll.engine.v1.Engine.ListSnapshots:output_type -> atoll.engine.v1.ListSnapshotsReply
-	50,  // 140: atoll.engine.v1.Engine.DeleteSnapshot:output_type -> atoll.engine.v1.DeleteSnapshotReply
-	52,  // 141: atoll.engine.v1.Engine.ExportSnapshot:output_type -> atoll.engine.v1.FilePart
-	51,  // 142: atoll.engine.v1.Engine.ImportSnapshot:output_type -> atoll.engine.v1.Snapshot
-	36,  // 143: atoll.engine.v1.Engine.ListBoxes:output_type -> atoll.engine.v1.ListBoxesReply
-	37,  // 144: atoll.engine.v1.Engine.DeleteBox:output_type -> atoll.engine.v1.DeleteBoxReply
-	39,  // 145: atoll.engine.v1.Engine.WatchBoxes:output_type -> atoll.engine.v1.Box
-	102, // 146: atoll.engine.v1.Engine.OpenContext:output_type -> atoll.exec.v1.Context
-	102, // 147: atoll.engine.v1.Engine.RestartContext:output_type -> atoll.exec.v1.Context
-	57,  // 148: atoll.engine.v1.Engine.CloseContext:output_type -> atoll.engine.v1.CloseContextReply
-	58,  // 149: atoll.engine.v1.Engine.ListContexts:output_type -> atoll.engine.v1.ListContextsReply
-	116, // 150: atoll.engine.v1.Engine.Execute:output_type -> atoll.exec.v1.ExecutionEvent
-	116, // 151: atoll.engine.v1.Engine.Attach:output_type -> atoll.exec.v1.ExecutionEvent
-	62,  // 152: atoll.engine.v1.Engine.Interrupt:output_type -> atoll.engine.v1.InterruptReply
-	64,  // 153: atoll.engine.v1.Engine.ListExecutions:output_type -> atoll.engine.v1.ListExecutionsReply
-	67,  // 154: atoll.engine.v1.Engine.ReadOutput:output_type -> atoll.engine.v1.OutputPiece
-	69,  // 155: atoll.engine.v1.Engine.ForgetExecutions:output_type -> atoll.engine.v1.ForgetExecutionsReply
-	107, // 156: atoll.engine.v1.Engine.StartProcess:output_type -> atoll.exec.v1.Process
-	107, // 157: atoll.engine.v1.Engine.GetProcess:output_type -> atoll.exec.v1.Process
-	73,  // 158: atoll.engine.v1.Engine.ListProcesses:output_type -> atoll.engine.v1.ListProcessesReply
-	107, // 159: atoll.engine.v1.Engine.WaitProcess:output_type -> atoll.exec.v1.Process
-	117, // 160: atoll.engine.v1.Engine.WriteInput:output_type -> atoll.exec.v1.WriteInputReply
-	77,  // 161: atoll.engine.v1.Engine.SignalProcess:output_type -> atoll.engine.v1.SignalProcessReply
-	79,  // 162: atoll.engine.v1.Engine.ResizeTerminal:output_type -> atoll.engine.v1.ResizeTerminalReply
-	118, // 163: atoll.engine.v1.Engine.ListGuestProcesses:output_type -> atoll.exec.v1.ListGuestProcessesReply
-	119, // 164: atoll.engine.v1.Engine.File:output_type -> atoll.file.v1.FileReply
-	120, // 165: atoll.engine.v1.Engine.ReadFile:output_type -> atoll.file.v1.FilePiece
-	121, // 166: atoll.engine.v1.Engine.WriteFile:output_type -> atoll.file.v1.WriteFileReply
-	122, // 167: atoll.engine.v1.Engine.WatchFiles:output_type -> atoll.file.v1.FileEvent
-	123, // 168: atoll.engine.v1.Engine.ListPorts:output_type -> atoll.exec.v1.ListPortsReply
-	115, // 169: atoll.engine.v1.Engine.Tunnel:output_type -> atoll.exec.v1.TunnelMessage
-	86,  // 170: atoll.engine.v1.Engine.SampleUsage:output_type -> atoll.engine.v1.SampleUsageReply
-	122, // [122:171] is the sub-list for method output_type
-	73,  // [73:122] is the sub-list for method input_type
-	73,  // [73:73] is the sub-list for extension type_name
-	73,  // [73:73] is the sub-list for extension extendee
-	0,   // [0:73] is the sub-list for field type_name
+	91,  // 17: atoll.engine.v1.DockerfileSource.secrets:type_name -> atoll.engine.v1.DockerfileSource.SecretsEntry
+	26,  // 18: atoll.engine.v1.MakeImageEvent.step:type_name -> atoll.engine.v1.BuildStep
+	27,  // 19: atoll.engine.v1.MakeImageEvent.log:type_name -> atoll.engine.v1.BuildLog
+	28,  // 20: atoll.engine.v1.MakeImageEvent.progress:type_name -> atoll.engine.v1.BuildProgress
+	10,  // 21: atoll.engine.v1.MakeImageEvent.done:type_name -> atoll.engine.v1.Image
+	101, // 22: atoll.engine.v1.BoxSpec.limits:type_name -> atoll.exec.v1.Limits
+	102, // 23: atoll.engine.v1.BoxSpec.warm_contexts:type_name -> atoll.exec.v1.ContextSpec
+	92,  // 24: atoll.engine.v1.BoxSpec.labels:type_name -> atoll.engine.v1.BoxSpec.LabelsEntry
+	30,  // 25: atoll.engine.v1.CreateBoxRequest.spec:type_name -> atoll.engine.v1.BoxSpec
+	93,  // 26: atoll.engine.v1.AssignBoxRequest.env:type_name -> atoll.engine.v1.AssignBoxRequest.EnvEntry
+	101, // 27: atoll.engine.v1.AssignBoxRequest.limits:type_name -> atoll.exec.v1.Limits
+	94,  // 28: atoll.engine.v1.AssignBoxRequest.labels:type_name -> atoll.engine.v1.AssignBoxRequest.LabelsEntry
+	101, // 29: atoll.engine.v1.UpdateLimitsRequest.limits:type_name -> atoll.exec.v1.Limits
+	39,  // 30: atoll.engine.v1.ListBoxesReply.boxes:type_name -> atoll.engine.v1.Box
+	30,  // 31: atoll.engine.v1.Box.spec:type_name -> atoll.engine.v1.BoxSpec
+	1,   // 32: atoll.engine.v1.Box.state:type_name -> atoll.engine.v1.BoxState
+	95,  // 33: atoll.engine.v1.Box.labels:type_name -> atoll.engine.v1.Box.LabelsEntry
+	2,   // 34: atoll.engine.v1.Box.end_reason:type_name -> atoll.engine.v1.BoxEndReason
+	101, // 35: atoll.engine.v1.Box.limits:type_name -> atoll.exec.v1.Limits
+	103, // 36: atoll.engine.v1.Box.contexts:type_name -> atoll.exec.v1.Context
+	30,  // 37: atoll.engine.v1.PrepareBoxRequest.spec:type_name -> atoll.engine.v1.BoxSpec
+	32,  // 38: atoll.engine.v1.RestoreBoxRequest.assignment:type_name -> atoll.engine.v1.AssignBoxRequest
+	96,  // 39: atoll.engine.v1.RestoreBoxRequest.rename_contexts:type_name -> atoll.engine.v1.RestoreBoxRequest.RenameContextsEntry
+	102, // 40: atoll.engine.v1.RestoreBoxRequest.warm_contexts:type_name -> atoll.exec.v1.ContextSpec
+	97,  // 41: atoll.engine.v1.RestoreBoxRequest.labels:type_name -> atoll.engine.v1.RestoreBoxRequest.LabelsEntry
+	101, // 42: atoll.engine.v1.RestoreBoxRequest.limits:type_name -> atoll.exec.v1.Limits
+	3,   // 43: atoll.engine.v1.PauseBoxRequest.kind:type_name -> atoll.engine.v1.SnapshotKind
+	32,  // 44: atoll.engine.v1.ResumeBoxRequest.assignment:type_name -> atoll.engine.v1.AssignBoxRequest
+	32,  // 45: atoll.engine.v1.RollbackBoxRequest.assignment:type_name -> atoll.engine.v1.AssignBoxRequest
+	3,   // 46: atoll.engine.v1.CreateSnapshotRequest.kind:type_name -> atoll.engine.v1.SnapshotKind
+	98,  // 47: atoll.engine.v1.CreateSnapshotRequest.labels:type_name -> atoll.engine.v1.CreateSnapshotRequest.LabelsEntry
+	51,  // 48: atoll.engine.v1.ListSnapshotsReply.snapshots:type_name -> atoll.engine.v1.Snapshot
+	3,   // 49: atoll.engine.v1.Snapshot.kind:type_name -> atoll.engine.v1.SnapshotKind
+	99,  // 50: atoll.engine.v1.Snapshot.labels:type_name -> atoll.engine.v1.Snapshot.LabelsEntry
+	101, // 51: atoll.engine.v1.Snapshot.limits:type_name -> atoll.exec.v1.Limits
+	103, // 52: atoll.engine.v1.Snapshot.contexts:type_name -> atoll.exec.v1.Context
+	54,  // 53: atoll.engine.v1.ImportSnapshotRequest.begin:type_name -> atoll.engine.v1.ImportBegin
+	100, // 54: atoll.engine.v1.ImportBegin.labels:type_name -> atoll.engine.v1.ImportBegin.LabelsEntry
+	102, // 55: atoll.engine.v1.OpenContextRequest.spec:type_name -> atoll.exec.v1.ContextSpec
+	103, // 56: atoll.engine.v1.ListContextsReply.contexts:type_name -> atoll.exec.v1.Context
+	104, // 57: atoll.engine.v1.ExecuteRequest.spec:type_name -> atoll.exec.v1.ExecutionSpec
+	65,  // 58: atoll.engine.v1.ListExecutionsReply.executions:type_name -> atoll.engine.v1.ExecutionRecord
+	105, // 59: atoll.engine.v1.ExecutionRecord.finished:type_name -> atoll.exec.v1.Finished
+	106, // 60: atoll.engine.v1.ReadOutputRequest.stream:type_name -> atoll.exec.v1.Stream
+	107, // 61: atoll.engine.v1.StartProcessRequest.spec:type_name -> atoll.exec.v1.ProcessSpec
+	74,  // 62: atoll.engine.v1.ListProcessesReply.processes:type_name -> atoll.engine.v1.NodeProcess
+	108, // 63: atoll.engine.v1.NodeProcess.process:type_name -> atoll.exec.v1.Process
+	109, // 64: atoll.engine.v1.WriteInputRequest.input:type_name -> atoll.exec.v1.WriteInputRequest
+	110, // 65: atoll.engine.v1.SignalProcessRequest.signal:type_name -> atoll.exec.v1.SignalRequest
+	111, // 66: atoll.engine.v1.ResizeTerminalRequest.resize:type_name -> atoll.exec.v1.ResizeRequest
+	112, // 67: atoll.engine.v1.FileCall.request:type_name -> atoll.file.v1.FileRequest
+	113, // 68: atoll.engine.v1.ReadFileCall.request:type_name -> atoll.file.v1.ReadFileRequest
+	114, // 69: atoll.engine.v1.WriteFileCall.request:type_name -> atoll.file.v1.WriteFileRequest
+	115, // 70: atoll.engine.v1.WatchFilesCall.request:type_name -> atoll.file.v1.WatchFilesRequest
+	116, // 71: atoll.engine.v1.TunnelCall.message:type_name -> atoll.exec.v1.TunnelMessage
+	87,  // 72: atoll.engine.v1.SampleUsageReply.boxes:type_name -> atoll.engine.v1.BoxUsage
+	101, // 73: atoll.engine.v1.BoxUsage.limits:type_name -> atoll.exec.v1.Limits
+	4,   // 74: atoll.engine.v1.Engine.GetInfo:input_type -> atoll.engine.v1.GetInfoRequest
+	6,   // 75: atoll.engine.v1.Engine.Claim:input_type -> atoll.engine.v1.ClaimRequest
+	8,   // 76: atoll.engine.v1.Engine.ListImages:input_type -> atoll.engine.v1.ListImagesRequest
+	15,  // 77: atoll.engine.v1.Engine.MakeImage:input_type -> atoll.engine.v1.MakeImageRequest
+	11,  // 78: atoll.engine.v1.Engine.DeleteImage:input_type -> atoll.engine.v1.ImageRequest
+	13,  // 79: atoll.engine.v1.Engine.PruneImages:input_type -> atoll.engine.v1.PruneImagesRequest
+	31,  // 80: atoll.engine.v1.Engine.CreateBox:input_type -> atoll.engine.v1.CreateBoxRequest
+	32,  // 81: atoll.engine.v1.Engine.AssignBox:input_type -> atoll.engine.v1.AssignBoxRequest
+	33,  // 82: atoll.engine.v1.Engine.UpdateLimits:input_type -> atoll.engine.v1.UpdateLimitsRequest
+	34,  // 83: atoll.engine.v1.Engine.GetBox:input_type -> atoll.engine.v1.BoxRequest
+	40,  // 84: atoll.engine.v1.Engine.PrepareBox:input_type -> atoll.engine.v1.PrepareBoxRequest
+	41,  // 85: atoll.engine.v1.Engine.RestoreBox:input_type -> atoll.engine.v1.RestoreBoxRequest
+	42,  // 86: atoll.engine.v1.Engine.PauseBox:input_type -> atoll.engine.v1.PauseBoxRequest
+	43,  // 87: atoll.engine.v1.Engine.ResumeBox:input_type -> atoll.engine.v1.ResumeBoxRequest
+	44,  // 88: atoll.engine.v1.Engine.RollbackBox:input_type -> atoll.engine.v1.RollbackBoxRequest
+	45,  // 89: atoll.engine.v1.Engine.SetDeadline:input_type -> atoll.engine.v1.SetDeadlineRequest
+	46,  // 90: atoll.engine.v1.Engine.CreateSnapshot:input_type -> atoll.engine.v1.CreateSnapshotRequest
+	48,  // 91: atoll.engine.v1.Engine.ListSnapshots:input_type -> atoll.engine.v1.ListSnapshotsRequest
+	47,  // 92: atoll.engine.v1.Engine.DeleteSnapshot:input_type -> atoll.engine.v1.SnapshotRequest
+	47,  // 93: atoll.engine.v1.Engine.ExportSnapshot:input_type -> atoll.engine.v1.SnapshotRequest
+	53,  // 94: atoll.engine.v1.Engine.ImportSnapshot:input_type -> atoll.engine.v1.ImportSnapshotRequest
+	35,  // 95: atoll.engine.v1.Engine.ListBoxes:input_type -> atoll.engine.v1.ListBoxesRequest
+	34,  // 96: atoll.engine.v1.Engine.DeleteBox:input_type -> atoll.engine.v1.BoxRequest
+	38,  // 97: atoll.engine.v1.Engine.WatchBoxes:input_type -> atoll.engine.v1.WatchBoxesRequest
+	55,  // 98: atoll.engine.v1.Engine.OpenContext:input_type -> atoll.engine.v1.OpenContextRequest
+	56,  // 99: atoll.engine.v1.Engine.RestartContext:input_type -> atoll.engine.v1.ContextRequest
+	56,  // 100: atoll.engine.v1.Engine.CloseContext:input_type -> atoll.engine.v1.ContextRequest
+	34,  // 101: atoll.engine.v1.Engine.ListContexts:input_type -> atoll.engine.v1.BoxRequest
+	59,  // 102: atoll.engine.v1.Engine.Execute:input_type -> atoll.engine.v1.ExecuteRequest
+	60,  // 103: atoll.engine.v1.Engine.Attach:input_type -> atoll.engine.v1.AttachRequest
+	61,  // 104: atoll.engine.v1.Engine.Interrupt:input_type -> atoll.engine.v1.InterruptRequest
+	63,  // 105: atoll.engine.v1.Engine.ListExecutions:input_type -> atoll.engine.v1.ListExecutionsRequest
+	66,  // 106: atoll.engine.v1.Engine.ReadOutput:input_type -> atoll.engine.v1.ReadOutputRequest
+	68,  // 107: atoll.engine.v1.Engine.ForgetExecutions:input_type -> atoll.engine.v1.ForgetExecutionsRequest
+	70,  // 108: atoll.engine.v1.Engine.StartProcess:input_type -> atoll.engine.v1.StartProcessRequest
+	71,  // 109: atoll.engine.v1.Engine.GetProcess:input_type -> atoll.engine.v1.ProcessRequest
+	72,  // 110: atoll.engine.v1.Engine.ListProcesses:input_type -> atoll.engine.v1.ListProcessesRequest
+	71,  // 111: atoll.engine.v1.Engine.WaitProcess:input_type -> atoll.engine.v1.ProcessRequest
+	75,  // 112: atoll.engine.v1.Engine.WriteInput:input_type -> atoll.engine.v1.WriteInputRequest
+	76,  // 113: atoll.engine.v1.Engine.SignalProcess:input_type -> atoll.engine.v1.SignalProcessRequest
+	78,  // 114: atoll.engine.v1.Engine.ResizeTerminal:input_type -> atoll.engine.v1.ResizeTerminalRequest
+	34,  // 115: atoll.engine.v1.Engine.ListGuestProcesses:input_type -> atoll.engine.v1.BoxRequest
+	80,  // 116: atoll.engine.v1.Engine.File:input_type -> atoll.engine.v1.FileCall
+	81,  // 117: atoll.engine.v1.Engine.ReadFile:input_type -> atoll.engine.v1.ReadFileCall
+	82,  // 118: atoll.engine.v1.Engine.WriteFile:input_type -> atoll.engine.v1.WriteFileCall
+	83,  // 119: atoll.engine.v1.Engine.WatchFiles:input_type -> atoll.engine.v1.WatchFilesCall
+	34,  // 120: atoll.engine.v1.Engine.ListPorts:input_type -> atoll.engine.v1.BoxRequest
+	84,  // 121: atoll.engine.v1.Engine.Tunnel:input_type -> atoll.engine.v1.TunnelCall
+	85,  // 122: atoll.engine.v1.Engine.SampleUsage:input_type -> atoll.engine.v1.SampleUsageRequest
+	5,   // 123: atoll.engine.v1.Engine.GetInfo:output_type -> atoll.engine.v1.EngineInfo
+	7,   // 124: atoll.engine.v1.Engine.Claim:output_type -> atoll.engine.v1.ClaimReply
+	9,   // 125: atoll.engine.v1.Engine.ListImages:output_type -> atoll.engine.v1.ListImagesReply
+	25,  // 126: atoll.engine.v1.Engine.MakeImage:output_type -> atoll.engine.v1.MakeImageEvent
+	12,  // 127: atoll.engine.v1.Engine.DeleteImage:output_type -> atoll.engine.v1.DeleteImageReply
+	14,  // 128: atoll.engine.v1.Engine.PruneImages:output_type -> atoll.engine.v1.PruneImagesReply
+	39,  // 129: atoll.engine.v1.Engine.CreateBox:output_type -> atoll.engine.v1.Box
+	39,  // 130: atoll.engine.v1.Engine.AssignBox:output_type -> atoll.engine.v1.Box
+	39,  // 131: atoll.engine.v1.Engine.UpdateLimits:output_type -> atoll.engine.v1.Box
+	39,  // 132: atoll.engine.v1.Engine.GetBox:output_type -> atoll.engine.v1.Box
+	39,  // 133: atoll.engine.v1.Engine.PrepareBox:output_type -> atoll.engine.v1.Box
+	39,  // 134: atoll.engine.v1.Engine.RestoreBox:output_type -> atoll.engine.v1.Box
+	39,  // 135: atoll.engine.v1.Engine.PauseBox:output_type -> atoll.engine.v1.Box
+	39,  // 136: atoll.engine.v1.Engine.ResumeBox:output_type -> atoll.engine.v1.Box
+	39,  // 137: atoll.engine.v1.Engine.RollbackBox:output_type -> atoll.engine.v1.Box
+	39,  // 138: atoll.engine.v1.Engine.SetDeadline:output_type -> atoll.engine.v1.Box
+	51,  // 139: atoll.engine.v1.Engine.CreateSnapshot:output_type -> atoll.engine.v1.Snapshot
+	49,  // 140: atoll.engine.v1.Engine.ListSnapshots:output_type -> atoll.engine.v1.ListSnapshotsReply
+	50,  // 141: atoll.engine.v1.Engine.DeleteSnapshot:output_type -> atoll.engine.v1.DeleteSnapshotReply
+	52,  // 142: atoll.engine.v1.Engine.ExportSnapshot:output_type -> atoll.engine.v1.FilePart
+	51,  // 143: atoll.engine.v1.Engine.ImportSnapshot:output_type -> atoll.engine.v1.Snapshot
+	36,  // 144: atoll.engine.v1.Engine.ListBoxes:output_type -> atoll.engine.v1.ListBoxesReply
+	37,  // 145: atoll.engine.v1.Engine.DeleteBox:output_type -> atoll.engine.v1.DeleteBoxReply
+	39,  // 146: atoll.engine.v1.Engine.WatchBoxes:output_type -> atoll.engine.v1.Box
+	103, // 147: atoll.engine.v1.Engine.OpenContext:output_type -> atoll.exec.v1.Context
+	103, // 148: atoll.engine.v1.Engine.RestartContext:output_type -> atoll.exec.v1.Context
+	57,  // 149: atoll.engine.v1.Engine.CloseContext:output_type -> atoll.engine.v1.CloseContextReply
+	58,  // 150: atoll.engine.v1.Engine.ListContexts:output_type -> atoll.engine.v1.ListContextsReply
+	117, // 151: atoll.engine.v1.Engine.Execute:output_type -> atoll.exec.v1.ExecutionEvent
+	117, // 152: atoll.engine.v1.Engine.Attach:output_type -> atoll.exec.v1.ExecutionEvent
+	62,  // 153: atoll.engine.v1.Engine.Interrupt:output_type -> atoll.engine.v1.InterruptReply
+	64,  // 154: atoll.engine.v1.Engine.ListExecutions:output_type -> atoll.engine.v1.ListExecutionsReply
+	67,  // 155: atoll.engine.v1.Engine.ReadOutput:output_type -> atoll.engine.v1.OutputPiece
+	69,  // 156: atoll.engine.v1.Engine.ForgetExecutions:output_type -> atoll.engine.v1.ForgetExecutionsReply
+	108, // 157: atoll.engine.v1.Engine.StartProcess:output_type -> atoll.exec.v1.Process
+	108, // 158: atoll.engine.v1.Engine.GetProcess:output_type -> atoll.exec.v1.Process
+	73,  // 159: atoll.engine.v1.Engine.ListProcesses:output_type -> atoll.engine.v1.ListProcessesReply
+	108, // 160: atoll.engine.v1.Engine.WaitProcess:output_type -> atoll.exec.v1.Process
+	118, // 161: atoll.engine.v1.Engine.WriteInput:output_type -> atoll.exec.v1.WriteInputReply
+	77,  // 162: atoll.engine.v1.Engine.SignalProcess:output_type -> atoll.engine.v1.SignalProcessReply
+	79,  // 163: atoll.engine.v1.Engine.ResizeTerminal:output_type -> atoll.engine.v1.ResizeTerminalReply
+	119, // 164: atoll.engine.v1.Engine.ListGuestProcesses:output_type -> atoll.exec.v1.ListGuestProcessesReply
+	120, // 165: atoll.engine.v1.Engine.File:output_type -> atoll.file.v1.FileReply
+	121, // 166: atoll.engine.v1.Engine.ReadFile:output_type -> atoll.file.v1.FilePiece
+	122, // 167: atoll.engine.v1.Engine.WriteFile:output_type -> atoll.file.v1.WriteFileReply
+	123, // 168: atoll.engine.v1.Engine.WatchFiles:output_type -> atoll.file.v1.FileEvent
+	124, // 169: atoll.engine.v1.Engine.ListPorts:output_type -> atoll.exec.v1.ListPortsReply
+	116, // 170: atoll.engine.v1.Engine.Tunnel:output_type -> atoll.exec.v1.TunnelMessage
+	86,  // 171: atoll.engine.v1.Engine.SampleUsage:output_type -> atoll.engine.v1.SampleUsageReply
+	123, // [123:172] is the sub-list for method output_type
+	74,  // [74:123] is the sub-list for method input_type
+	74,  // [74:74] is the sub-list for extension type_name
+	74,  // [74:74] is the sub-list for extension extendee
+	0,   // [0:74] is the sub-list for field type_name
 }
 
 func init() { file_atoll_engine_v1_engine_proto_init() }
@@ -6292,7 +6307,7 @@ func file_atoll_engine_v1_engine_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_atoll_engine_v1_engine_proto_rawDesc), len(file_atoll_engine_v1_engine_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   96,
+			NumMessages:   97,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -41,7 +41,7 @@ func (m *ImageMaker) dockerfile(ctx context.Context, name string, source *engine
 		Name: name, Source: fmt.Sprintf("Dockerfile sha256:%x", sha256.Sum256([]byte(source.GetDockerfile()))),
 		Dockerfile: source.GetDockerfile(), Args: source.GetArgs(), Target: source.GetTarget(), NamedImages: source.GetNamedImages(),
 		Limits: source.GetLimits(), Network: source.GetNetwork().GetEnabled(), Allow: source.GetNetwork().GetAllow(), StepEnv: source.GetStepEnv(),
-		NoCache: source.GetNoCache(), StepTimeout: time.Duration(source.GetStepTimeoutMs()) * time.Millisecond,
+		NoCache: source.GetNoCache(), Secrets: source.GetSecrets(), StepTimeout: time.Duration(source.GetStepTimeoutMs()) * time.Millisecond,
 	}, files, func(event build.Event) { _ = emit(buildEvent(event)) })
 }
 

@@ -7,6 +7,7 @@ import atoll.core.SandboxId;
 import atoll.core.template.Build;
 import atoll.core.template.BuildEvent;
 import atoll.core.template.BuildLog;
+import atoll.core.template.BuildSecrets;
 import atoll.core.template.TemplateDraft;
 import atoll.core.template.Templates;
 import atoll.http.ByteStream;
@@ -53,7 +54,7 @@ final class TemplatesApi {
     }
 
     private Templates.Detail built(Caller caller, String id) {
-        Build begun = templates.build(caller, id, Optional.empty(), false);
+        Build begun = templates.build(caller, id, Optional.empty(), false, BuildSecrets.NONE);
         return templates.detail(caller, id, Optional.of(begun.version()));
     }
 
@@ -135,13 +136,14 @@ final class TemplatesApi {
     // Builds.
 
     void build(Exchange exchange, Caller caller) throws IOException, InterruptedException {
-        var fields = new Fields(exchange.readJsonIfAny(), Set.of("no_cache", "version"));
+        var fields = new Fields(exchange.readJsonIfAny(), Set.of("no_cache", "version", "secrets"));
         OptionalInt version = fields.smallNumber("version");
         Build begun = templates.build(
                 caller,
                 id(exchange),
                 version.isPresent() ? Optional.of(version.getAsInt()) : Optional.empty(),
-                fields.flag("no_cache"));
+                fields.flag("no_cache"),
+                new BuildSecrets(fields.texts("secrets")));
         exchange.json(202, TemplateViews.BuildView.of(begun));
     }
 

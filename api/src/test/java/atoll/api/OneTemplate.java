@@ -7,6 +7,7 @@ import atoll.core.ErrorCode;
 import atoll.core.SandboxId;
 import atoll.core.template.Build;
 import atoll.core.template.BuildLog;
+import atoll.core.template.BuildSecrets;
 import atoll.core.template.Template;
 import atoll.core.template.TemplateDefinition;
 import atoll.core.template.TemplateDraft;
@@ -107,7 +108,7 @@ record OneTemplate(Template template) implements Templates {
     }
 
     @Override
-    public Build build(Caller caller, String id, Optional<Integer> version, boolean noCache) {
+    public Build build(Caller caller, String id, Optional<Integer> version, boolean noCache, BuildSecrets secrets) {
         throw no();
     }
 

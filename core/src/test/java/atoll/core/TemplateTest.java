@@ -16,6 +16,7 @@ import atoll.core.sandbox.Term;
 import atoll.core.template.Build;
 import atoll.core.template.BuildEvent;
 import atoll.core.template.BuildLog;
+import atoll.core.template.BuildSecrets;
 import atoll.core.template.LimitChanges;
 import atoll.core.template.Packages;
 import atoll.core.template.StartCommand;
@@ -75,7 +76,7 @@ class TemplateTest {
     }
 
     private Build build(String id) {
-        return templates().build(caller(), id, Optional.empty(), false);
+        return templates().build(caller(), id, Optional.empty(), false, BuildSecrets.NONE);
     }
 
     private Build ended(Build build) {
@@ -330,7 +331,7 @@ class TemplateTest {
         create("mine", dockerfile("FROM atoll/python\nRUN wait for-ever\n"));
         Build running = build("mine");
         Eventually.until(() -> fixture.node.making().running() == 1, () -> look(running));
-        Build waiting = templates().build(caller(), "mine", Optional.empty(), true);
+        Build waiting = templates().build(caller(), "mine", Optional.empty(), true, BuildSecrets.NONE);
         assertThat(templates().cancel(caller(), "mine", waiting.id()).state()).isEqualTo(Build.State.CANCELLED);
         assertThat(templates().cancel(caller(), "mine", running.id()).state()).isEqualTo(Build.State.CANCELLED);
         assertThat(fixture.node.making().cancelled()).isEqualTo(1);
@@ -691,6 +692,39 @@ class TemplateTest {
         registries.delete(caller(), "registry.example:5000");
         assertThat(registries.list(caller())).isEmpty();
         assertFails(ErrorCode.INVALID_REQUEST, () -> registries.put(caller(), "a/b", "me", "x"));
+    }
+
+    @Test
+    void secrets_reach_the_node_with_their_build_and_nothing_else() throws Exception {
+        create("mine", dockerfile("FROM atoll/python\nRUN --mount=type=secret,id=token say one\n"));
+        var secrets = new BuildSecrets(Map.of("token", "s3cret-value"));
+        Build done = ended(templates().build(caller(), "mine", Optional.empty(), false, secrets));
+        assertThat(done.state()).isEqualTo(Build.State.READY);
+        assertThat(sent()).isEqualTo(secrets);
+        assertThat(done + " " + detail("mine") + " " + fixture.node.making().requests())
+                .contains("token")
+                .doesNotContain("s3cret-value");
+        assertThat(ended(build("mine")).state()).isEqualTo(Build.State.READY);
+        assertThat(sent()).isEqualTo(BuildSecrets.NONE);
+    }
+
+    private BuildSecrets sent() {
+        var request = fixture.node.making().requests().getLast();
+        return ((ImageSource.Dockerfile) request.source()).secrets();
+    }
+
+    @Test
+    void a_build_with_other_secrets_is_another_build() {
+        create("mine", dockerfile("FROM atoll/python\nRUN wait gate\n"));
+        Build first = templates().build(caller(), "mine", Optional.empty(), false, BuildSecrets.NONE);
+        Build second =
+                templates().build(caller(), "mine", Optional.empty(), false, new BuildSecrets(Map.of("token", "a")));
+        fixture.node.open("gate");
+        assertThat(second.id()).isNotEqualTo(first.id());
+        assertThat(ended(first).state()).isEqualTo(Build.State.READY);
+        assertThat(ended(second).state()).isEqualTo(Build.State.READY);
+        assertFails(ErrorCode.INVALID_REQUEST, () -> new BuildSecrets(Map.of("a b", "x")));
+        assertFails(ErrorCode.INVALID_REQUEST, () -> new BuildSecrets(Map.of("a", "x".repeat(70_000))));
     }
 
     @Test

@@ -8,6 +8,7 @@ import atoll.core.node.ImageSource;
 import atoll.core.node.MakeImage;
 import atoll.core.node.NodeImages;
 import atoll.core.node.NodeStream;
+import atoll.core.template.BuildSecrets;
 import atoll.proto.engine.v1.ArchiveSource;
 import atoll.proto.engine.v1.BoxSource;
 import atoll.proto.engine.v1.BuildNetwork;
@@ -34,7 +35,9 @@ import java.io.InputStream;
 import java.time.Duration;
 import java.time.Instant;
 import java.util.Collection;
+import java.util.LinkedHashMap;
 import java.util.List;
+import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.LinkedBlockingQueue;
 import org.jspecify.annotations.Nullable;
@@ -131,7 +134,14 @@ final class GrpcImages implements NodeImages {
                 .setNoCache(file.noCache())
                 .setStepTimeoutMs(
                         (int) Math.min(Integer.MAX_VALUE, file.stepTimeout().toMillis()))
+                .putAllSecrets(secrets(file.secrets()))
                 .build();
+    }
+
+    private static Map<String, ByteString> secrets(BuildSecrets secrets) {
+        Map<String, ByteString> all = new LinkedHashMap<>();
+        secrets.byId().forEach((id, value) -> all.put(id, ByteString.copyFromUtf8(value)));
+        return all;
     }
 
     private static List<RegistryAuth> auths(List<ImageSource.Credentials> credentials) {

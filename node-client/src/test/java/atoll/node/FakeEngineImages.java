@@ -7,6 +7,7 @@ import atoll.core.node.ImageEvent;
 import atoll.core.node.ImageSource;
 import atoll.core.node.MakeImage;
 import atoll.core.node.NodeStream;
+import atoll.core.template.BuildSecrets;
 import atoll.core.testing.FakeNode;
 import atoll.proto.engine.v1.BuildLog;
 import atoll.proto.engine.v1.BuildProgress;
@@ -28,7 +29,9 @@ import java.io.UncheckedIOException;
 import java.nio.channels.Channels;
 import java.nio.channels.Pipe;
 import java.time.Duration;
+import java.util.LinkedHashMap;
 import java.util.List;
+import java.util.Map;
 import java.util.Optional;
 
 /** Images in a {@link FakeEngine}. */
@@ -86,6 +89,12 @@ final class FakeEngineImages {
                 .toList();
     }
 
+    private static BuildSecrets secrets(Map<String, ByteString> sent) {
+        Map<String, String> all = new LinkedHashMap<>();
+        sent.forEach((id, value) -> all.put(id, value.toStringUtf8()));
+        return new BuildSecrets(all);
+    }
+
     private static ImageSource dockerfile(DockerfileSource file) {
         return new ImageSource.Dockerfile(
                 file.getDockerfile(),
@@ -99,7 +108,8 @@ final class FakeEngineImages {
                         file.getNetwork().getEnabled(), file.getNetwork().getAllowList()),
                 file.getStepEnvMap(),
                 file.getNoCache(),
-                Duration.ofMillis(file.getStepTimeoutMs()));
+                Duration.ofMillis(file.getStepTimeoutMs()),
+                secrets(file.getSecretsMap()));
     }
 
     private static MakeImageEvent event(ImageEvent event) {

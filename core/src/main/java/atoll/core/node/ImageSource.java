@@ -1,6 +1,7 @@
 package atoll.core.node;
 
 import atoll.core.BoxId;
+import atoll.core.template.BuildSecrets;
 import atoll.core.template.Limits;
 import java.time.Duration;
 import java.util.List;
@@ -51,7 +52,8 @@ public sealed interface ImageSource {
             Network network,
             Map<String, String> stepEnv,
             boolean noCache,
-            Duration stepTimeout)
+            Duration stepTimeout,
+            BuildSecrets secrets)
             implements ImageSource {
         public Dockerfile {
             args = Map.copyOf(args);

@@ -27,6 +27,7 @@ final class BuildJob {
 
     private final TemplateFiles files;
     private final Optional<CompletableFuture<Build>> before;
+    private final BuildSecrets secrets;
     private final List<String> chain;
     private final CompletableFuture<Build> ended = new CompletableFuture<>();
     private final Utf8Joiner stdout = new Utf8Joiner();
@@ -60,10 +61,11 @@ final class BuildJob {
     @GuardedBy("lock")
     private boolean late;
 
-    BuildJob(Build build, TemplateFiles files, Optional<BuildJob> before, List<String> chain) {
+    BuildJob(Build build, TemplateFiles files, Optional<BuildJob> before, BuildSecrets secrets, List<String> chain) {
         this.build = build;
         this.files = files;
         this.before = before.map(BuildJob::ended);
+        this.secrets = secrets;
         this.chain = List.copyOf(chain);
     }
 
@@ -74,6 +76,15 @@ final class BuildJob {
         } finally {
             lock.unlock();
         }
+    }
+
+    BuildSecrets secrets() {
+        return secrets;
+    }
+
+    /** Whether it does for who gives these secrets; none are asked for where none are given. */
+    boolean has(BuildSecrets wanted) {
+        return wanted.byId().isEmpty() || wanted.equals(secrets);
     }
 
     /** The templates whose builds wait for this one. */

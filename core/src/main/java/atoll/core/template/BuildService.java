@@ -130,7 +130,7 @@ public final class BuildService {
         if (hopeless && active(wanted).isEmpty()) {
             throw failed(last.get());
         }
-        return begin(project, wanted, Build.Cause.FIRST_USE, false, List.of());
+        return begin(project, wanted, Build.Cause.FIRST_USE, false, BuildSecrets.NONE, List.of());
     }
 
     /** Whether building the same again would fail again. */
@@ -185,8 +185,9 @@ public final class BuildService {
 
     // Builds.
 
-    Build begin(ProjectId project, Template template, boolean noCache) {
-        return begin(project, template, Build.Cause.REQUEST, noCache, List.of()).build();
+    Build begin(ProjectId project, Template template, boolean noCache, BuildSecrets secrets) {
+        return begin(project, template, Build.Cause.REQUEST, noCache, secrets, List.of())
+                .build();
     }
 
     private Optional<BuildJob> active(Template template) {
@@ -203,12 +204,17 @@ public final class BuildService {
 
     /** @param chain the templates whose builds wait for this one */
     private BuildJob begin(
-            ProjectId project, Template template, Build.Cause cause, boolean noCache, List<String> chain) {
+            ProjectId project,
+            Template template,
+            Build.Cause cause,
+            boolean noCache,
+            BuildSecrets secrets,
+            List<String> chain) {
         BuildJob job;
         lock.lock();
         try {
             Optional<BuildJob> there =
-                    active(template).filter(one -> !noCache || one.build().noCache());
+                    active(template).filter(one -> (!noCache || one.build().noCache()) && one.has(secrets));
             if (there.isPresent()) {
                 return there.get();
             }
@@ -237,7 +243,7 @@ public final class BuildService {
             Optional<BuildJob> before = jobs.values().stream()
                     .filter(one -> one.build().template().equals(template.id()))
                     .reduce((_, later) -> later);
-            job = new BuildJob(build, files, before, chain);
+            job = new BuildJob(build, files, before, secrets, chain);
             store.saveBuild(build);
             jobs.put(build.id(), job);
         } finally {
@@ -327,7 +333,7 @@ public final class BuildService {
                 return same.get();
             }
             requireDisk();
-            return make(job, request(build, definition, bases), body(definition));
+            return make(job, request(job, definition, bases), body(definition));
         } finally {
             slots.release();
         }
@@ -401,7 +407,7 @@ public final class BuildService {
         }
         List<String> chain = new ArrayList<>(job.chain());
         chain.add(build.template());
-        BuildJob first = begin(build.project(), base, Build.Cause.BASE, false, chain);
+        BuildJob first = begin(build.project(), base, Build.Cause.BASE, false, BuildSecrets.NONE, chain);
         try {
             Build done = first.ended().get();
             if (done.state() != Build.State.READY) {
@@ -428,7 +434,8 @@ public final class BuildService {
         }
     }
 
-    private MakeImage request(Build build, TemplateDefinition definition, Map<String, Image> bases) {
+    private MakeImage request(BuildJob job, TemplateDefinition definition, Map<String, Image> bases) {
+        Build build = job.build();
         String name = build.template() + "@" + build.version();
         if (!TemplateDockerfile.isNeeded(definition)) {
             return definition
@@ -459,7 +466,8 @@ public final class BuildService {
                         new ImageSource.Network(settings.network(), settings.allow()),
                         settings.env(),
                         build.noCache(),
-                        settings.timeout()));
+                        settings.timeout(),
+                        job.secrets()));
     }
 
     private static TemplateDockerfile compiled(TemplateDefinition definition, Map<String, Image> bases) {

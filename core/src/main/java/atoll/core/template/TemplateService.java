@@ -354,11 +354,11 @@ public final class TemplateService implements Templates, Images {
     // Builds.
 
     @Override
-    public Build build(Caller caller, String id, Optional<Integer> version, boolean noCache) {
+    public Build build(Caller caller, String id, Optional<Integer> version, boolean noCache, BuildSecrets secrets) {
         caller.require(Scope.EXECUTE);
         Known known = catalog.require(caller.project(), id);
         Template template = version.map(number -> version(known, number)).orElseGet(known::last);
-        return builds.begin(caller.project(), template, noCache);
+        return builds.begin(caller.project(), template, noCache, secrets);
     }
 
     @Override

@@ -58,8 +58,17 @@ public interface Templates {
     Detail saveSandbox(Caller caller, SandboxId sandbox, String newId, Optional<String> name)
             throws InterruptedException;
 
-    /** Builds the image of the newest version, or the one named; the build that is under way, if it is the same. */
-    Build build(Caller caller, String id, Optional<Integer> version, boolean noCache);
+    /**
+     * Builds the image of the newest version, or the one named; the build that is under way, if it is the same.
+     *
+     * @param secrets for this build alone
+     */
+    Build build(Caller caller, String id, Optional<Integer> version, boolean noCache, BuildSecrets secrets);
+
+    /** The same without secrets. */
+    default Build build(Caller caller, String id, Optional<Integer> version, boolean noCache) {
+        return build(caller, id, version, noCache, BuildSecrets.NONE);
+    }
 
     /** The newest first. */
     List<Build> builds(Caller caller, String id);

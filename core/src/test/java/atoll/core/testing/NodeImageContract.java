@@ -11,6 +11,7 @@ import atoll.core.node.ImageEvent;
 import atoll.core.node.ImageSource;
 import atoll.core.node.MakeImage;
 import atoll.core.node.NodeStream;
+import atoll.core.template.BuildSecrets;
 import atoll.core.template.Limits;
 import java.io.ByteArrayInputStream;
 import java.io.IOException;
@@ -40,7 +41,8 @@ public abstract class NodeImageContract extends NodeFixture {
                 new ImageSource.Network(true, List.of("10.0.0.0/8")),
                 Map.of("http_proxy", "http://127.0.0.1:1"),
                 true,
-                Duration.ofSeconds(90));
+                Duration.ofSeconds(90),
+                new BuildSecrets(Map.of("token", "s3cret-é")));
     }
 
     private List<ImageEvent> events(MakeImage request, Optional<InputStream> body) throws InterruptedException {
