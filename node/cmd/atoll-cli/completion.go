@@ -13,7 +13,7 @@ import (
 )
 
 // launcherCommands are those of ./atoll that never come here.
-var launcherCommands = []string{"up", "down", "status", "build", "dist", "test", "bench", "env", "login-link", "doctor", "fmt", "backup", "restore", "version", "help"}
+var launcherCommands = []string{"up", "down", "status", "build", "dist", "test", "bench", "env", "login-link", "doctor", "login-link", "fmt", "version", "help"}
 
 // The shells ask `atoll __complete WORD…` for what may stand where the last word stands; each line is one, with a tab and what it is behind it.
 var completions = map[string]string{

@@ -126,7 +126,7 @@ func TestCompletionKnowsCommandsFlagsNamesAndIds(t *testing.T) {
 		"create --on-timeout ": "pause kill",
 		"cp w":                 "work:",
 		"exec -l pyth":         "python",
-		"ba":                   "backup",
+		"doc":                  "doctor",
 		"completion z":         "zsh",
 		"runs work ":           "",
 		"nonsense ":            "",
