@@ -36,9 +36,7 @@ check "status says that it does not run" 3 "$(atoll status >/dev/null; echo $?)"
 atoll up >/dev/null
 check "a sandbox goes on over down and up" 42 "$(atoll exec 'print(x + 1)' -l python -s kept 2>/dev/null)"
 check "nothing is written into the archive's folder" "" "$(find "$home" -newer "$home/../../test/archive.tar.gz" -newermt "@$(stat -c %Z /test/inside.sh)" -type f | head)"
-atoll up --data-dir /var/lib/atoll-restored >/dev/null
-check "a restored installation resumes a paused sandbox" 42 "$(atoll exec 'print(x + 1)' -l python -s kept --data-dir /var/lib/atoll-restored 2>/dev/null)"
-atoll down --all --data-dir /var/lib/atoll-restored
+atoll down --all
 
 check "no process of it is left" "" "$(for file in /proc/[0-9]*/cmdline; do tr '\0' ' ' <"$file" 2>/dev/null | grep -F "$home/" || true; done)"
 echo "distribution: $passed passed, $failed failed"
