@@ -69,8 +69,9 @@ public final class NativeApi {
         var terminals = new PtyApi(atoll.processes());
         var templates = new TemplatesApi(atoll.templates());
         var images = new ImagesApi(atoll::images, atoll::registries);
-        Supplier<ServerStatus> status = atoll::status;
-        var pools = new PoolsApi(status);
+        var pools = new PoolsApi(atoll.stats());
+        var stats = new StatsApi(atoll.stats());
+        var keys = new KeysApi(atoll.keys());
 
         routes.post("/v1/code_exec", auth.guard(codeExec::codeExec))
                 .get("/v1/executions", auth.guard(executions::list))
@@ -141,6 +142,12 @@ public final class NativeApi {
                 .get("/v1/sandboxes/{sandbox_id}/ports", auth.guard(ports::list))
                 .get("/v1/sandboxes/{sandbox_id}/ports/{port}/tunnel", auth.guardSocket(ports::tunnel))
                 .get("/v1/pools", auth.guard(pools::list))
+                .get("/v1/stats", auth.guard(stats::totals))
+                .get("/v1/node", auth.guard(stats::node))
+                .get("/v1/keys", auth.guard(keys::list))
+                .post("/v1/keys", auth.guard(keys::create))
+                .get("/v1/keys/{key_id}", auth.guard(keys::get))
+                .delete("/v1/keys/{key_id}", auth.guard(keys::revoke))
                 .get("/v1/templates", auth.guard(templates::list))
                 .post("/v1/templates", auth.guard(templates::create))
                 .get("/v1/templates/{template_id}", auth.guard(templates::get))

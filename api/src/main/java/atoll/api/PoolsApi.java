@@ -1,24 +1,40 @@
 package atoll.api;
 
+import atoll.api.StatsApi.LatencyView;
 import atoll.core.Caller;
-import atoll.core.Scope;
 import atoll.core.ServerStatus;
+import atoll.core.stats.PoolMinute;
+import atoll.core.stats.PoolStats;
+import atoll.core.stats.Stats;
 import atoll.http.Exchange;
 import java.io.IOException;
+import java.time.Instant;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
-import java.util.function.Supplier;
+import java.util.OptionalDouble;
 
-/** {@code /v1/pools}: what waits to be taken, by template. */
+/** {@code /v1/pools}: what waits to be taken, by template, and how it went. */
 final class PoolsApi {
-    private final Supplier<ServerStatus> status;
+    private final Stats stats;
 
-    PoolsApi(Supplier<ServerStatus> status) {
-        this.status = status;
+    PoolsApi(Stats stats) {
+        this.stats = stats;
     }
 
     record Golden(String snapshotId, long sizeBytes) {}
+
+    record MinuteView(Instant at, int depth, int ready, long hits, Map<String, Long> misses, LatencyView took) {
+        static MinuteView of(PoolMinute minute) {
+            return new MinuteView(
+                    minute.at(),
+                    minute.depth(),
+                    minute.ready(),
+                    minute.hits(),
+                    minute.misses(),
+                    LatencyView.of(minute.took()));
+        }
+    }
 
     record PoolView(
             String template,
@@ -29,11 +45,15 @@ final class PoolsApi {
             Optional<Golden> golden,
             long hits,
             Map<String, Long> misses,
+            OptionalDouble hitRate,
+            LatencyView took,
             Map<String, Long> starts,
             Map<String, Long> restoreFailures,
             long memoryBytes,
-            Optional<String> lastFailure) {
-        static PoolView of(ServerStatus.PoolStatus pool) {
+            Optional<String> lastFailure,
+            List<MinuteView> history) {
+        static PoolView of(PoolStats stats) {
+            ServerStatus.PoolStatus pool = stats.pool();
             return new PoolView(
                     pool.template(),
                     pool.target(),
@@ -43,16 +63,20 @@ final class PoolsApi {
                     pool.golden().map(golden -> new Golden(golden.id().toString(), golden.sizeBytes())),
                     pool.hits(),
                     pool.misses(),
+                    stats.hitRate(),
+                    LatencyView.of(stats.took()),
                     pool.starts(),
                     pool.restoreFailures(),
                     pool.memoryBytes(),
-                    pool.lastFailure());
+                    pool.lastFailure(),
+                    stats.minutes().stream().map(MinuteView::of).toList());
         }
     }
 
     void list(Exchange exchange, Caller caller) throws IOException, InterruptedException {
-        caller.require(Scope.READ);
-        List<PoolView> all = status.get().pools().stream().map(PoolView::of).toList();
+        int minutes = (int) exchange.query("minutes", 0, 0, Stats.MOST_MINUTES);
+        List<PoolView> all =
+                stats.pools(caller, minutes).stream().map(PoolView::of).toList();
         exchange.json(200, new Wire.Items<>(all, Optional.empty()));
     }
 }

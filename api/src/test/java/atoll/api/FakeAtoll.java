@@ -1,10 +1,13 @@
 package atoll.api;
 
+import atoll.core.ApiKey;
 import atoll.core.Atoll;
 import atoll.core.AtollException;
 import atoll.core.BoxId;
 import atoll.core.Caller;
 import atoll.core.ContextId;
+import atoll.core.CreateKey;
+import atoll.core.CreatedKey;
 import atoll.core.ErrorCode;
 import atoll.core.ExecutionId;
 import atoll.core.KeyId;
@@ -56,6 +59,12 @@ import atoll.core.sandbox.Term;
 import atoll.core.sandbox.UpdateSandbox;
 import atoll.core.snapshot.SnapshotKind;
 import atoll.core.snapshot.Snapshots;
+import atoll.core.stats.Changes;
+import atoll.core.stats.Latency;
+import atoll.core.stats.NodeStats;
+import atoll.core.stats.PoolStats;
+import atoll.core.stats.Stats;
+import atoll.core.stats.Totals;
 import atoll.core.store.Event;
 import atoll.core.template.Images;
 import atoll.core.template.Limits;
@@ -75,6 +84,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.OptionalDouble;
 import java.util.OptionalInt;
 import java.util.OptionalLong;
 import java.util.Set;
@@ -640,6 +650,65 @@ final class FakeAtoll implements Atoll, Keys, CodeExecution, Executions, Sandbox
             @Override
             public Page<Event> ofSandbox(Caller caller, SandboxId id, EventQuery query) {
                 return list(caller, query);
+            }
+        };
+    }
+
+    @Override
+    public CreatedKey create(Caller caller, CreateKey request) {
+        return new CreatedKey(key(), "secret");
+    }
+
+    @Override
+    public List<ApiKey> list(Caller caller) {
+        return List.of(key());
+    }
+
+    @Override
+    public ApiKey get(Caller caller, KeyId id) {
+        return key();
+    }
+
+    @Override
+    public void revoke(Caller caller, KeyId id) {}
+
+    private static ApiKey key() {
+        return new ApiKey(
+                CALLER.key(),
+                ProjectId.DEFAULT,
+                "test",
+                "atoll",
+                CALLER.scopes(),
+                NOW,
+                Optional.empty(),
+                Optional.empty());
+    }
+
+    /** The pools are those of {@link #status}; what is counted over time is tested over the real core. */
+    @Override
+    public Stats stats() {
+        return new Stats() {
+            @Override
+            public Totals totals(Caller caller) {
+                return new Totals(0, 0, 0, 0, Map.of(), Latency.NONE);
+            }
+
+            @Override
+            public NodeStats node(Caller caller) {
+                return new NodeStats(
+                        false, Optional.of("none"), Optional.empty(), "6.1", OptionalDouble.empty(), 0, 0, NOW);
+            }
+
+            @Override
+            public List<PoolStats> pools(Caller caller, int minutes) {
+                return status().pools().stream()
+                        .map(pool -> new PoolStats(pool, OptionalDouble.empty(), Latency.NONE, List.of()))
+                        .toList();
+            }
+
+            @Override
+            public Changes changes() {
+                return elsewhere(Changes.class);
             }
         };
     }

@@ -85,6 +85,7 @@ class OpenApiTest {
         names.put("{sandbox_id}", ran.get("sandbox_id").stringValue());
         names.put("{execution_id}", ran.get("execution_id").stringValue());
         names.put("{template_id}", "python");
+        names.put("{key_id}", FakeAtoll.CALLER.key().toString());
         for (Route route : api.routes.routes()) {
             JsonNode responses = operation(route).get("responses");
             String status = responses.has("201") ? "201" : "200";
@@ -110,7 +111,10 @@ class OpenApiTest {
     private static boolean isInside(Route route) {
         boolean changesTemplates =
                 route.pattern().startsWith("/v1/templates") && !route.method().equals("GET");
+        boolean changesKeys =
+                route.pattern().startsWith("/v1/keys") && !route.method().equals("GET");
         return changesTemplates
+                || changesKeys
                 || Stream.of(
                                 "/v1/sandboxes/{sandbox_id}/",
                                 "/v1/sandboxes/{sandbox_id}:",

@@ -10,6 +10,7 @@ import atoll.core.sandbox.Contexts;
 import atoll.core.sandbox.Forks;
 import atoll.core.sandbox.Sandboxes;
 import atoll.core.snapshot.Snapshots;
+import atoll.core.stats.Stats;
 import atoll.core.template.Images;
 import atoll.core.template.Registries;
 import atoll.core.template.Templates;
@@ -50,6 +51,8 @@ public interface Atoll {
     SandboxTokens tokens();
 
     Usage usage();
+
+    Stats stats();
 
     ServerStatus status();
 }

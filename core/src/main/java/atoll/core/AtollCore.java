@@ -28,6 +28,11 @@ import atoll.core.sandbox.Source;
 import atoll.core.snapshot.Forking;
 import atoll.core.snapshot.SnapshotService;
 import atoll.core.snapshot.Snapshots;
+import atoll.core.stats.ChangeCounter;
+import atoll.core.stats.PoolMetrics;
+import atoll.core.stats.Stats;
+import atoll.core.stats.StatsService;
+import atoll.core.stats.WatchedStore;
 import atoll.core.store.Store;
 import atoll.core.template.Images;
 import atoll.core.template.Registries;
@@ -73,6 +78,7 @@ public final class AtollCore implements Atoll, AutoCloseable {
     private final UsageService usage;
     private final EventService events;
     private final FileService files;
+    private final StatsService stats;
     private final PortService ports;
     private final SnapshotService snapshots;
     private final Forking forks;
@@ -83,16 +89,19 @@ public final class AtollCore implements Atoll, AutoCloseable {
 
     private AtollCore(
             Settings settings,
-            Store store,
+            Store unwatched,
             Node node,
             InstantSource clock,
-            Metrics metrics,
+            Metrics told,
             byte[] tokenKey,
             Installation installation) {
         this.settings = settings;
         threads = Executors.newThreadPerTaskExecutor(
                 Thread.ofVirtual().name("core-", 0).factory());
         Executor background = this::inBackground;
+        ChangeCounter changes = new ChangeCounter();
+        Store store = WatchedStore.of(unwatched, changes);
+        PoolMetrics metrics = StatsService.measuring(told, changes, clock);
         PatientNode patient = new PatientNode(node, settings.nodePatience());
         keys = new KeyService(store, clock);
         sessions = new SessionService(store, keys, clock);
@@ -147,6 +156,8 @@ public final class AtollCore implements Atoll, AutoCloseable {
         sandboxes.onResumed(this::resumed);
         snapshots = new SnapshotService(sandboxes, templates, store, patient, settings, clock, background);
         forks = new Forking(sandboxes, snapshots, store, patient, settings, clock);
+        stats = new StatsService(
+                store, changes, metrics, this::status, this::liveSandboxes, templateService.usage()::executions, clock);
         recovery = new Recovery(
                 store, patient, templates, pools, sandboxes, executions, processes, () -> snapshots.reconcile(forks));
         retention = new Retention(store, patient, settings, clock, templateService::sweep);
@@ -174,6 +185,7 @@ public final class AtollCore implements Atoll, AutoCloseable {
         core.recovery.start();
         core.inBackground(core.retention::run);
         core.inBackground(core.usage::run);
+        core.inBackground(core.stats::run);
         core.inBackground(core.templateService::run);
         core.inBackground(core::expireOnceReady);
         core.inBackground(core.snapshots::run);
@@ -273,6 +285,11 @@ public final class AtollCore implements Atoll, AutoCloseable {
     @Override
     public Usage usage() {
         return usage;
+    }
+
+    @Override
+    public Stats stats() {
+        return stats;
     }
 
     @Override

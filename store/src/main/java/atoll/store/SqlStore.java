@@ -1,5 +1,6 @@
 package atoll.store;
 
+import atoll.core.ApiKey;
 import atoll.core.AtollException;
 import atoll.core.BuildId;
 import atoll.core.ContextId;
@@ -51,7 +52,6 @@ import java.util.Optional;
 import java.util.concurrent.ArrayBlockingQueue;
 import java.util.concurrent.BlockingQueue;
 import java.util.stream.Collectors;
-import java.util.stream.Stream;
 import org.flywaydb.core.Flyway;
 import org.jspecify.annotations.Nullable;
 
@@ -197,10 +197,7 @@ public final class SqlStore implements Store {
                 row.text("name"),
                 row.text("hash"),
                 row.text("shown_prefix"),
-                Stream.of(row.text("scopes").split(",", -1))
-                        .filter(scope -> !scope.isEmpty())
-                        .map(Scope::valueOf)
-                        .collect(Collectors.toSet()),
+                KeyRows.scopes(row),
                 row.time("created_at"),
                 row.optionalTime("expires_at"));
     }
@@ -240,6 +237,16 @@ public final class SqlStore implements Store {
     @Override
     public void keyUsedLater(KeyId key, Instant at) {
         later(sql -> sql.update("update api_keys set last_used_at = ? where key_id = ?", at, key));
+    }
+
+    @Override
+    public List<ApiKey> keys(ProjectId project) {
+        return readAll(sql -> KeyRows.of(sql, project));
+    }
+
+    @Override
+    public void removeKey(ProjectId project, KeyId key) {
+        writer.write(sql -> sql.update("delete from api_keys where project_id = ? and key_id = ?", project, key));
     }
 
     private void later(Writer.Work<Integer> work) {
@@ -310,6 +317,15 @@ public final class SqlStore implements Store {
     public List<Sandbox> liveSandboxes() {
         return readAll(sql -> sql.query(
                 SandboxRows::map, "select * from sandboxes where state <> 'ENDED' order by created_at, sandbox_id"));
+    }
+
+    @Override
+    public long endedSandboxes(ProjectId project) {
+        return readAll(sql -> sql.first(
+                        row -> row.number("n"),
+                        "select count(*) as n from sandboxes where project_id = ? and state = 'ENDED'",
+                        project)
+                .orElse(0L));
     }
 
     @Override
@@ -534,15 +550,34 @@ public final class SqlStore implements Store {
 
     @Override
     public void addTemplateUsageLater(ProjectId project, String template, long executions, Instant lastUsedAt) {
-        later(sql -> sql.update(
-                "insert into template_usage (project_id, template_id, executions, last_used_at) values (?, ?, ?, ?)"
-                        + " on conflict (project_id, template_id) do update set"
-                        + " executions = template_usage.executions + excluded.executions,"
-                        + " last_used_at = excluded.last_used_at",
-                project,
-                template,
-                executions,
-                lastUsedAt));
+        later(sql -> {
+            int total = sql.update(
+                    "insert into project_totals (project_id, executions) values (?, ?)"
+                            + " on conflict (project_id) do update set"
+                            + " executions = project_totals.executions + excluded.executions",
+                    project,
+                    executions);
+            return total
+                    + sql.update(
+                            "insert into template_usage (project_id, template_id, executions, last_used_at)"
+                                    + " values (?, ?, ?, ?) on conflict (project_id, template_id) do update set"
+                                    + " executions = template_usage.executions + excluded.executions,"
+                                    + " last_used_at = excluded.last_used_at",
+                            project,
+                            template,
+                            executions,
+                            lastUsedAt);
+        });
+    }
+
+    @Override
+    public Map<ProjectId, Long> executionTotals() {
+        return readAll(sql -> sql
+                .query(
+                        row -> Map.entry(new ProjectId(row.text("project_id")), row.number("executions")),
+                        "select project_id, executions from project_totals")
+                .stream()
+                .collect(Collectors.toMap(Map.Entry::getKey, Map.Entry::getValue)));
     }
 
     @Override

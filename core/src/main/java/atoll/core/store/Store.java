@@ -1,5 +1,6 @@
 package atoll.core.store;
 
+import atoll.core.ApiKey;
 import atoll.core.BuildId;
 import atoll.core.ContextId;
 import atoll.core.ExecutionId;
@@ -49,6 +50,12 @@ public interface Store extends AutoCloseable {
 
     void keyUsedLater(KeyId key, Instant at);
 
+    /** Those of a project, the newest first. */
+    List<ApiKey> keys(ProjectId project);
+
+    /** Nothing happens if it is not there. */
+    void removeKey(ProjectId project, KeyId key);
+
     void insertSession(StoredSession session);
 
     /** Also one that has expired. */
@@ -86,6 +93,9 @@ public interface Store extends AutoCloseable {
 
     /** Those of all projects that have not ended. */
     List<Sandbox> liveSandboxes();
+
+    /** How many ended ones are on record. */
+    long endedSandboxes(ProjectId project);
 
     /** The runs of a sandbox, the oldest first. */
     List<Run> runs(SandboxId id);
@@ -176,6 +186,9 @@ public interface Store extends AutoCloseable {
     void saveDefaultTemplate(ProjectId project, String template);
 
     Map<String, TemplateUsage> templateUsage(ProjectId project);
+
+    /** How many executions were ever counted by {@link #addTemplateUsageLater}, also of templates that are gone. */
+    Map<ProjectId, Long> executionTotals();
 
     void addTemplateUsageLater(ProjectId project, String template, long executions, Instant lastUsedAt);
 

@@ -98,6 +98,7 @@ public final class TemplateService implements Templates, Images {
     /** Reads what is on record. */
     public void load() {
         records.load();
+        usage.load();
         builds.load();
     }
 

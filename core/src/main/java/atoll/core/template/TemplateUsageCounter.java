@@ -9,6 +9,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.atomic.LongAdder;
 
 /**
  * Counts what templates are used for. Counting costs no write: what was counted is put on record together, every few seconds and at the end;
@@ -30,14 +31,30 @@ public final class TemplateUsageCounter {
     private final Store store;
     private final InstantSource clock;
     private final Map<Key, Count> pending = new ConcurrentHashMap<>();
+    private final Map<ProjectId, LongAdder> totals = new ConcurrentHashMap<>();
 
     TemplateUsageCounter(Store store, InstantSource clock) {
         this.store = store;
         this.clock = clock;
     }
 
+    /** Goes on from what is on record. */
+    void load() {
+        store.executionTotals().forEach((project, executions) -> total(project).add(executions));
+    }
+
+    private LongAdder total(ProjectId project) {
+        return totals.computeIfAbsent(project, _ -> new LongAdder());
+    }
+
+    /** How many executions were ever begun, also in sandboxes of templates that are gone. */
+    public long executions(ProjectId project) {
+        return total(project).sum();
+    }
+
     /** An execution was begun in a sandbox of it. */
     public void executed(ProjectId project, String template) {
+        total(project).increment();
         count(project, template, 1);
     }
 

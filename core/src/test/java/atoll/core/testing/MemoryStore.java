@@ -1,5 +1,6 @@
 package atoll.core.testing;
 
+import atoll.core.ApiKey;
 import atoll.core.AtollException;
 import atoll.core.BuildId;
 import atoll.core.ContextId;
@@ -53,6 +54,8 @@ public final class MemoryStore implements Store {
     private final Map<String, Long> epochs = new HashMap<>();
     private final Map<String, StoredKey> keys = new HashMap<>();
     private final Map<String, StoredSession> sessions = new HashMap<>();
+    private final Map<KeyId, Instant> keyUses = new HashMap<>();
+    private final Map<ProjectId, Long> executionTotals = new HashMap<>();
     private final Map<SandboxId, Sandbox> sandboxes = new LinkedHashMap<>();
     private final Map<RunId, Run> runs = new LinkedHashMap<>();
     private final Map<SnapshotId, Snapshot> snapshots = new LinkedHashMap<>();
@@ -116,7 +119,45 @@ public final class MemoryStore implements Store {
     }
 
     @Override
-    public void keyUsedLater(KeyId key, Instant at) {}
+    public synchronized void keyUsedLater(KeyId key, Instant at) {
+        keyUses.put(key, at);
+    }
+
+    @Override
+    public synchronized List<ApiKey> keys(ProjectId project) {
+        return keys.values().stream()
+                .filter(key -> key.project().equals(project))
+                .map(key -> new ApiKey(
+                        key.id(),
+                        key.project(),
+                        key.name(),
+                        key.shownPrefix(),
+                        key.scopes(),
+                        key.createdAt(),
+                        key.expiresAt(),
+                        Optional.ofNullable(keyUses.get(key.id()))))
+                .sorted(Comparator.comparing(ApiKey::createdAt)
+                        .thenComparing(key -> key.id().toString())
+                        .reversed())
+                .toList();
+    }
+
+    @Override
+    public synchronized void removeKey(ProjectId project, KeyId id) {
+        keys.values().removeIf(key -> key.project().equals(project) && key.id().equals(id));
+    }
+
+    @Override
+    public synchronized long endedSandboxes(ProjectId project) {
+        return sandboxes.values().stream()
+                .filter(s -> s.project().equals(project) && s.state() == SandboxState.ENDED)
+                .count();
+    }
+
+    @Override
+    public synchronized Map<ProjectId, Long> executionTotals() {
+        return Map.copyOf(executionTotals);
+    }
 
     @Override
     public synchronized void insertSandbox(Sandbox sandbox, Run run, List<Context> first) {
@@ -566,6 +607,7 @@ public final class MemoryStore implements Store {
     @Override
     public synchronized void addTemplateUsageLater(
             ProjectId project, String template, long executions, Instant lastUsedAt) {
+        executionTotals.merge(project, executions, Long::sum);
         templateUsage.merge(
                 new Named(project, template),
                 new TemplateUsage(executions, Optional.of(lastUsedAt)),

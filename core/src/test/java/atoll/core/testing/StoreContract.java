@@ -3,6 +3,7 @@ package atoll.core.testing;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
+import atoll.core.ApiKey;
 import atoll.core.AtollException;
 import atoll.core.BoxId;
 import atoll.core.BuildId;
@@ -517,6 +518,71 @@ public abstract class StoreContract {
         assertThat(store.claim(ProjectId.DEFAULT, new IdempotencyClaim("other", "k", "h", "r"), NOW)
                         .resultId())
                 .isEqualTo("r");
+    }
+
+    @Test
+    void keys_are_listed_newest_first_with_their_last_use_until_they_are_removed() {
+        StoredKey old = new StoredKey(
+                KeyId.random(), ProjectId.DEFAULT, "old", "h1", "at_", Set.of(Scope.READ), NOW, Optional.empty());
+        StoredKey young = new StoredKey(
+                KeyId.random(),
+                ProjectId.DEFAULT,
+                "young",
+                "h2",
+                "at_2",
+                Set.of(Scope.READ, Scope.ADMIN),
+                NOW.plusSeconds(1),
+                Optional.of(NOW.plusSeconds(9)));
+        store.insertKey(old);
+        store.insertKey(young);
+        store.keyUsedLater(old.id(), NOW.plusSeconds(5));
+        assertThat(store.keys(ProjectId.DEFAULT))
+                .containsExactly(
+                        new ApiKey(
+                                young.id(),
+                                ProjectId.DEFAULT,
+                                "young",
+                                "at_2",
+                                Set.of(Scope.READ, Scope.ADMIN),
+                                NOW.plusSeconds(1),
+                                Optional.of(NOW.plusSeconds(9)),
+                                Optional.empty()),
+                        new ApiKey(
+                                old.id(),
+                                ProjectId.DEFAULT,
+                                "old",
+                                "at_",
+                                Set.of(Scope.READ),
+                                NOW,
+                                Optional.empty(),
+                                Optional.of(NOW.plusSeconds(5))));
+        store.removeKey(ProjectId.random(), old.id());
+        assertThat(store.keyByHash("h1")).isPresent();
+        store.removeKey(ProjectId.DEFAULT, old.id());
+        assertThat(store.keyByHash("h1")).isEmpty();
+        assertThat(store.keys(ProjectId.DEFAULT)).extracting(ApiKey::id).containsExactly(young.id());
+        assertThat(store.keys(ProjectId.random())).isEmpty();
+    }
+
+    @Test
+    void ended_sandboxes_are_counted() {
+        Sandbox ended = inserted(NOW, Map.of());
+        Sandbox live = inserted(NOW, Map.of());
+        assertThat(store.endedSandboxes(ProjectId.DEFAULT)).isZero();
+        store.updateSandbox(ended.ended(new Sandbox.End(EndReason.DELETED, "", NOW)));
+        assertThat(store.endedSandboxes(ProjectId.DEFAULT)).isEqualTo(1);
+        assertThat(store.endedSandboxes(ProjectId.random())).isZero();
+        assertThat(store.sandbox(live.id())).contains(live);
+    }
+
+    @Test
+    void executions_are_counted_over_all_templates_also_those_that_are_gone() {
+        assertThat(store.executionTotals().getOrDefault(ProjectId.DEFAULT, 0L)).isZero();
+        store.addTemplateUsageLater(ProjectId.DEFAULT, "one", 3, NOW);
+        store.addTemplateUsageLater(ProjectId.DEFAULT, "two", 4, NOW);
+        store.addTemplateUsageLater(ProjectId.DEFAULT, "two", 0, NOW);
+        store.removeTemplate(ProjectId.DEFAULT, "one", false);
+        assertThat(store.executionTotals()).containsExactly(Map.entry(ProjectId.DEFAULT, 7L));
     }
 
     private static EventQuery eventsOf(EventQuery.Order order, int limit, Optional<String> cursor, String... kinds) {
