@@ -2,9 +2,9 @@ package atoll.api;
 
 import atoll.core.Caller;
 import atoll.core.SandboxId;
+import atoll.core.event.Event;
 import atoll.core.event.EventQuery;
 import atoll.core.event.Events;
-import atoll.core.store.Event;
 import atoll.http.Exchange;
 import java.io.IOException;
 import java.time.Instant;

@@ -2,8 +2,8 @@ package atoll.store;
 
 import atoll.core.Page;
 import atoll.core.ProjectId;
+import atoll.core.event.Event;
 import atoll.core.event.EventQuery;
-import atoll.core.store.Event;
 import java.sql.SQLException;
 import java.util.ArrayList;
 import java.util.Collections;

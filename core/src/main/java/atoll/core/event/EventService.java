@@ -5,7 +5,6 @@ import atoll.core.Page;
 import atoll.core.SandboxId;
 import atoll.core.Scope;
 import atoll.core.sandbox.Sandboxes;
-import atoll.core.store.Event;
 import atoll.core.store.Store;
 
 /** Events as the store has them. */

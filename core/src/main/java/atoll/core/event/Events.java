@@ -3,7 +3,6 @@ package atoll.core.event;
 import atoll.core.Caller;
 import atoll.core.Page;
 import atoll.core.SandboxId;
-import atoll.core.store.Event;
 
 /** What happened in a project, for as long as it is kept. */
 public interface Events {

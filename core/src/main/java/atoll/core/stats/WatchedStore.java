@@ -2,8 +2,8 @@ package atoll.core.stats;
 
 import static java.util.Map.entry;
 
+import atoll.core.event.Event;
 import atoll.core.stats.Changes.Topic;
-import atoll.core.store.Event;
 import atoll.core.store.Store;
 import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Method;

@@ -10,6 +10,7 @@ import atoll.core.ProcessId;
 import atoll.core.ProjectId;
 import atoll.core.SandboxId;
 import atoll.core.SnapshotId;
+import atoll.core.event.Event;
 import atoll.core.event.EventQuery;
 import atoll.core.execution.ExecutionQuery;
 import atoll.core.execution.ExecutionRecord;

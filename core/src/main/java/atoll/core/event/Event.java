@@ -1,4 +1,4 @@
-package atoll.core.store;
+package atoll.core.event;
 
 import atoll.core.ProjectId;
 import java.time.Instant;
