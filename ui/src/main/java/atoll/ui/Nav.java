@@ -6,6 +6,7 @@ public enum Nav {
     SANDBOXES("/ui/sandboxes", "Sandboxes"),
     EXECUTIONS("/ui/executions", "Executions"),
     PLAYGROUND("/ui/playground", "Playground"),
+    CONNECT("/ui/connect", "Connect"),
     POOLS("/ui/pools", "Pools"),
     NODE("/ui/node", "Node"),
     KEYS("/ui/keys", "Keys");

@@ -10,7 +10,9 @@ final class Pages {
     static List<Page> all(Atoll atoll, UiSettings settings) {
         return List.of(
                 new CodeExecutionPage(atoll, settings), //
-                new TemplatePages(atoll) //
+                new TemplatePages(atoll), //
+                new PlaygroundPage(atoll), //
+                new ExecutionsPage(atoll) //
                 );
     }
 }

@@ -1,0 +1,267 @@
+package atoll.ui;
+
+import atoll.core.Atoll;
+import atoll.core.AtollException;
+import atoll.core.ExecutionId;
+import atoll.core.PageRequest;
+import atoll.core.SandboxId;
+import atoll.core.execution.CodeExecRequest;
+import atoll.core.execution.ExecutionHandle;
+import atoll.core.execution.ExecutionOutcome;
+import atoll.core.execution.ExecutionQuery;
+import atoll.core.execution.ExecutionRecord;
+import atoll.core.execution.ExitReason;
+import atoll.core.sandbox.Sandbox;
+import atoll.core.sandbox.SandboxState;
+import java.net.URLEncoder;
+import java.nio.charset.StandardCharsets;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+
+/** What ran: the history, and each execution with its code, its output, what it displayed and what can be done with it. */
+public final class ExecutionsPage implements Page {
+    private static final String HOME = "/ui/executions";
+    private static final String LIVE = "/ui/live/executions";
+    private static final int PAGE_SIZE = 50;
+    private static final int SHOWN_CODE = 120;
+
+    private final Atoll atoll;
+
+    ExecutionsPage(Atoll atoll) {
+        this.atoll = atoll;
+    }
+
+    /** One line of the history; {@code output} is the first line of what it said. */
+    public record Row(
+            String id,
+            String code,
+            String output,
+            String language,
+            String sandbox,
+            String state,
+            String stateClass,
+            String duration,
+            String createdAt) {}
+
+    /** What is asked for; empty where all are. */
+    public record Filter(String sandbox, String state) {
+        boolean isEmpty() {
+            return sandbox.isEmpty() && state.isEmpty();
+        }
+    }
+
+    /** The history; {@code older} is the address of the next page, or empty. */
+    public record Model(List<Row> rows, Filter filter, boolean filtered, String older, boolean isFirst) {}
+
+    /**
+     * One execution.
+     *
+     * @param output what a terminal would have shown, {@code error} the traceback where the output has none
+     * @param sandboxLives whether running it again goes on in the same sandbox
+     */
+    public record Detail(
+            String id,
+            Row row,
+            String context,
+            String code,
+            String codeCut,
+            String output,
+            String outputCut,
+            String detail,
+            String exit,
+            boolean running,
+            boolean stateLost,
+            boolean sandboxLives,
+            boolean mayExecute) {}
+
+    @Override
+    public void addTo(Site site) {
+        site.page(HOME, visit -> {
+                    Model model = model(visit);
+                    View view = View.page(Nav.EXECUTIONS, "Executions", "executions/page")
+                            .with("model", model);
+                    // Only the newest change: a page of older ones stays as it is.
+                    return model.isFirst() ? view.live(LIVE + suffix(visit.rawQuery())) : view;
+                })
+                .live(
+                        LIVE,
+                        visit -> Map.of("list", View.fragment("executions/list").with("model", model(visit))))
+                .page(
+                        HOME + "/{id}",
+                        visit -> View.page(Nav.EXECUTIONS, "Execution", "executions/detail")
+                                .with("model", detail(visit))
+                                .script("results.js")
+                                .script("execution.js")
+                                .allowInlineStyles())
+                .action(HOME + "/{id}/interrupt", (visit, _) -> {
+                    ExecutionId id = ExecutionId.parse(visit.path("id"));
+                    atoll.executions().interrupt(visit.caller(), id);
+                    return Outcome.to(HOME + "/" + id).saying("Interrupted");
+                })
+                .action(HOME + "/{id}/again", (visit, _) -> again(visit));
+    }
+
+    private static String suffix(String query) {
+        return query.isEmpty() ? "" : "?" + query;
+    }
+
+    private static String given(Visit visit, String name) {
+        String text = visit.query(name);
+        return text == null ? "" : text.strip();
+    }
+
+    private Model model(Visit visit) {
+        var filter = new Filter(given(visit, "sandbox"), given(visit, "state"));
+        Optional<String> cursor = Optional.of(given(visit, "cursor")).filter(text -> !text.isEmpty());
+        atoll.core.Page<ExecutionRecord> found = atoll.executions()
+                .list(
+                        visit.caller(),
+                        new ExecutionQuery(
+                                Optional.of(filter.sandbox())
+                                        .filter(text -> !text.isEmpty())
+                                        .map(SandboxId::parse),
+                                Optional.empty(),
+                                running(filter.state()),
+                                new PageRequest(PAGE_SIZE, cursor)));
+        return new Model(
+                found.items().stream().map(ExecutionsPage::row).toList(),
+                filter,
+                !filter.isEmpty(),
+                found.next()
+                        .map(next -> HOME + "?cursor=" + encoded(next) + "&sandbox=" + encoded(filter.sandbox())
+                                + "&state=" + encoded(filter.state()))
+                        .orElse(""),
+                cursor.isEmpty());
+    }
+
+    private static Optional<Boolean> running(String state) {
+        return switch (state) {
+            case "" -> Optional.empty();
+            case "running" -> Optional.of(true);
+            case "ended" -> Optional.of(false);
+            default ->
+                throw AtollException.invalid(
+                        "state: \"" + start(state) + "\" (expected: running or ended)", "Choose one of them.");
+        };
+    }
+
+    private static String encoded(String text) {
+        return URLEncoder.encode(text, StandardCharsets.UTF_8);
+    }
+
+    private Detail detail(Visit visit) {
+        ExecutionRecord execution = atoll.executions().get(visit.caller(), ExecutionId.parse(visit.path("id")));
+        Optional<ExecutionOutcome> outcome = execution.outcome();
+        return new Detail(
+                execution.id().toString(),
+                row(execution),
+                execution.contextId().toString(),
+                execution.code(),
+                execution.code().getBytes(StandardCharsets.UTF_8).length < execution.codeBytes()
+                        ? "The beginning of " + Format.bytes(execution.codeBytes())
+                        : "",
+                outcome.map(o -> o.output().text()).orElse(""),
+                outcome.filter(ExecutionOutcome::truncated)
+                        .map(o -> "Not all of it is kept here: it printed "
+                                + Format.bytes(
+                                        o.stdout().totalBytes() + o.stderr().totalBytes()))
+                        .orElse(""),
+                outcome.map(ExecutionOutcome::detail).orElse(""),
+                outcome.map(ExecutionsPage::exit).orElse(""),
+                outcome.isEmpty(),
+                outcome.map(o -> !o.stateKept()).orElse(false),
+                sandbox(visit, execution.sandboxId())
+                        .map(sandbox -> sandbox.state() != SandboxState.ENDED)
+                        .orElse(false),
+                visit.mayExecute());
+    }
+
+    private Optional<Sandbox> sandbox(Visit visit, SandboxId id) {
+        try {
+            return Optional.of(atoll.sandboxes().get(visit.caller(), id));
+        } catch (AtollException _) {
+            return Optional.empty();
+        }
+    }
+
+    private static String exit(ExecutionOutcome outcome) {
+        if (outcome.exitCode().isPresent()) {
+            return "exit code " + outcome.exitCode().getAsInt();
+        }
+        return outcome.signal().isPresent() ? "signal " + outcome.signal().getAsInt() : "";
+    }
+
+    /** Runs the same code where it ran; in a new sandbox of the same template where that is gone. */
+    private Outcome again(Visit visit) throws InterruptedException {
+        ExecutionRecord before = atoll.executions().get(visit.caller(), ExecutionId.parse(visit.path("id")));
+        if (before.code().getBytes(StandardCharsets.UTF_8).length < before.codeBytes()) {
+            throw AtollException.invalid(
+                    "only the beginning of the code is on record, of " + before.codeBytes() + " bytes",
+                    "Send the code again by the API.");
+        }
+        Optional<Sandbox> sandbox = sandbox(visit, before.sandboxId());
+        CodeExecRequest request = CodeExecRequest.of(before.code());
+        if (sandbox.isPresent() && sandbox.get().state() != SandboxState.ENDED) {
+            request = request.in(before.sandboxId()).in(before.contextId());
+        } else {
+            request = request.withLanguage(before.language().text());
+            if (sandbox.isPresent()) {
+                request = request.withTemplate(sandbox.get().template());
+            }
+        }
+        try (ExecutionHandle handle = atoll.codeExecution().startInBackground(visit.caller(), request)) {
+            return Outcome.to(HOME + "/" + handle.executionId());
+        }
+    }
+
+    private static Row row(ExecutionRecord execution) {
+        Optional<ExecutionOutcome> outcome = execution.outcome();
+        return new Row(
+                execution.id().toString(),
+                firstLine(execution.code()),
+                outcome.map(o -> firstLine(o.output().text())).orElse(""),
+                execution.language().text(),
+                execution.sandboxId().toString(),
+                outcome.map(o -> words(o.exitReason())).orElse("Running"),
+                outcome.map(o -> color(o.exitReason())).orElse("info"),
+                outcome.map(o -> Format.duration(o.duration())).orElse("—"),
+                Format.time(execution.createdAt()));
+    }
+
+    private static String firstLine(String text) {
+        return start(text.lines()
+                .filter(line -> !line.isBlank())
+                .findFirst()
+                .orElse("")
+                .strip());
+    }
+
+    private static String start(String text) {
+        int characters = text.codePointCount(0, text.length());
+        return characters <= SHOWN_CODE ? text : text.substring(0, text.offsetByCodePoints(0, SHOWN_CODE)) + "…";
+    }
+
+    private static String words(ExitReason reason) {
+        return switch (reason) {
+            case COMPLETED -> "Completed";
+            case ERROR -> "Error";
+            case EXITED -> "Exited";
+            case TIMEOUT -> "Timed out";
+            case INTERRUPTED -> "Interrupted";
+            case OUT_OF_MEMORY -> "Out of memory";
+            case KERNEL_DIED -> "Interpreter died";
+            case SANDBOX_ENDED -> "Sandbox ended";
+            case LOST -> "Lost";
+        };
+    }
+
+    private static String color(ExitReason reason) {
+        return switch (reason) {
+            case COMPLETED -> "good";
+            case EXITED -> "";
+            case TIMEOUT, INTERRUPTED -> "warn";
+            case ERROR, OUT_OF_MEMORY, KERNEL_DIED, SANDBOX_ENDED, LOST -> "bad";
+        };
+    }
+}
