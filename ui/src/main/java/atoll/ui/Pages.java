@@ -12,7 +12,8 @@ final class Pages {
                 new CodeExecutionPage(atoll, settings), //
                 new TemplatePages(atoll), //
                 new PlaygroundPage(atoll), //
-                new ExecutionsPage(atoll) //
+                new ExecutionsPage(atoll), //
+                new ConnectPage() //
                 );
     }
 }
