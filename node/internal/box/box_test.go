@@ -91,6 +91,13 @@ func newRig(t *testing.T) *rig {
 				t.Error(err)
 			}
 		}
+		for _, id := range r.snapshotFolders() {
+			if err := r.snapshots.Remove(id); err != nil {
+				t.Error(err)
+			}
+		}
+		// Checksums that are being made keep one a little longer.
+		r.wantSnapshots()
 		r.nothingIsLeft()
 	})
 	return r
