@@ -11,6 +11,8 @@ final class Pages {
         return List.of(
                 new CodeExecutionPage(atoll, settings), //
                 new TemplatePages(atoll), //
+                new SandboxesPage(atoll), //
+                new SandboxPage(atoll), //
                 new PlaygroundPage(atoll), //
                 new ExecutionsPage(atoll), //
                 new ConnectPage() //
