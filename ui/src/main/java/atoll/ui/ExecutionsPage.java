@@ -2,6 +2,7 @@ package atoll.ui;
 
 import atoll.core.Atoll;
 import atoll.core.AtollException;
+import atoll.core.Caller;
 import atoll.core.ExecutionId;
 import atoll.core.PageRequest;
 import atoll.core.SandboxId;
@@ -15,7 +16,9 @@ import atoll.core.sandbox.Sandbox;
 import atoll.core.sandbox.SandboxState;
 import java.net.URLEncoder;
 import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
 import java.util.List;
+import java.util.Locale;
 import java.util.Map;
 import java.util.Optional;
 
@@ -24,6 +27,8 @@ public final class ExecutionsPage implements Page {
     private static final String HOME = "/ui/executions";
     private static final String LIVE = "/ui/live/executions";
     private static final int PAGE_SIZE = 50;
+    private static final int SEARCH_STEP = 200;
+    private static final int MOST_SEARCHED = 2000;
     private static final int SHOWN_CODE = 120;
 
     private final Atoll atoll;
@@ -45,14 +50,28 @@ public final class ExecutionsPage implements Page {
             String createdAt) {}
 
     /** What is asked for; empty where all are. */
-    public record Filter(String sandbox, String state) {
+    public record Filter(String text, String sandbox, String state) {
         boolean isEmpty() {
-            return sandbox.isEmpty() && state.isEmpty();
+            return text.isEmpty() && sandbox.isEmpty() && state.isEmpty();
+        }
+
+        boolean takes(ExecutionRecord execution) {
+            return text.isEmpty()
+                    || holds(execution.code())
+                    || execution.id().toString().equals(text)
+                    || execution.outcome().map(o -> holds(o.output().text())).orElse(false);
+        }
+
+        private boolean holds(String where) {
+            return where.toLowerCase(Locale.ROOT).contains(text.toLowerCase(Locale.ROOT));
         }
     }
 
+    /** What was found; {@code next} is where to go on. */
+    private record Found(List<ExecutionRecord> items, Optional<String> next) {}
+
     /** The history; {@code older} is the address of the next page, or empty. */
-    public record Model(List<Row> rows, Filter filter, boolean filtered, String older, boolean isFirst) {}
+    public record Model(List<Row> rows, Filter filter, boolean filtered, String older, boolean isLive) {}
 
     /**
      * One execution.
@@ -81,8 +100,8 @@ public final class ExecutionsPage implements Page {
                     Model model = model(visit);
                     View view = View.page(Nav.EXECUTIONS, "Executions", "executions/page")
                             .with("model", model);
-                    // Only the newest change: a page of older ones stays as it is.
-                    return model.isFirst() ? view.live(LIVE + suffix(visit.rawQuery())) : view;
+                    // Only the newest change, and a search is not cheap enough to be done twice a second.
+                    return model.isLive() ? view.live(LIVE + suffix(visit.rawQuery())) : view;
                 })
                 .live(
                         LIVE,
@@ -92,6 +111,7 @@ public final class ExecutionsPage implements Page {
                         visit -> View.page(Nav.EXECUTIONS, "Execution", "executions/detail")
                                 .with("model", detail(visit))
                                 .script("results.js")
+                                .script("notebook.js")
                                 .script("execution.js")
                                 .allowInlineStyles())
                 .action(HOME + "/{id}/interrupt", (visit, _) -> {
@@ -112,27 +132,43 @@ public final class ExecutionsPage implements Page {
     }
 
     private Model model(Visit visit) {
-        var filter = new Filter(given(visit, "sandbox"), given(visit, "state"));
+        var filter = new Filter(given(visit, "q"), given(visit, "sandbox"), given(visit, "state"));
         Optional<String> cursor = Optional.of(given(visit, "cursor")).filter(text -> !text.isEmpty());
-        atoll.core.Page<ExecutionRecord> found = atoll.executions()
-                .list(
-                        visit.caller(),
-                        new ExecutionQuery(
-                                Optional.of(filter.sandbox())
-                                        .filter(text -> !text.isEmpty())
-                                        .map(SandboxId::parse),
-                                Optional.empty(),
-                                running(filter.state()),
-                                new PageRequest(PAGE_SIZE, cursor)));
+        Found found = find(visit.caller(), filter, cursor);
         return new Model(
                 found.items().stream().map(ExecutionsPage::row).toList(),
                 filter,
                 !filter.isEmpty(),
                 found.next()
-                        .map(next -> HOME + "?cursor=" + encoded(next) + "&sandbox=" + encoded(filter.sandbox())
-                                + "&state=" + encoded(filter.state()))
+                        .map(next -> HOME + "?cursor=" + encoded(next) + "&q=" + encoded(filter.text()) + "&sandbox="
+                                + encoded(filter.sandbox()) + "&state=" + encoded(filter.state()))
                         .orElse(""),
-                cursor.isEmpty());
+                cursor.isEmpty() && filter.text().isEmpty());
+    }
+
+    /** A page's worth. A search looks through so many at once and no more: people go on from there. */
+    private Found find(Caller caller, Filter filter, Optional<String> from) {
+        boolean searches = !filter.text().isEmpty();
+        Optional<SandboxId> sandbox =
+                Optional.of(filter.sandbox()).filter(text -> !text.isEmpty()).map(SandboxId::parse);
+        Optional<Boolean> running = running(filter.state());
+        List<ExecutionRecord> found = new ArrayList<>();
+        Optional<String> cursor = from;
+        int looked = 0;
+        do {
+            var page = atoll.executions()
+                    .list(
+                            caller,
+                            new ExecutionQuery(
+                                    sandbox,
+                                    Optional.empty(),
+                                    running,
+                                    new PageRequest(searches ? SEARCH_STEP : PAGE_SIZE, cursor)));
+            page.items().stream().filter(filter::takes).forEach(found::add);
+            looked += page.items().size();
+            cursor = page.next();
+        } while (cursor.isPresent() && found.size() < PAGE_SIZE && looked < MOST_SEARCHED);
+        return new Found(found, cursor);
     }
 
     private static Optional<Boolean> running(String state) {

@@ -70,6 +70,19 @@ class ExecutionsPageTest {
     }
 
     @Test
+    void it_is_searched_by_code_and_output() throws Exception {
+        var one = server.fixture.run("print Needle");
+        var other = server.fixture.run("print hay");
+        assertThat(browser.get("/ui/executions?q=needle").body())
+                .contains(one.executionId().toString(), "value=\"needle\"")
+                .doesNotContain(other.executionId().toString(), "data-live=\"");
+        assertThat(browser.get("/ui/executions?q=nowhere").body()).contains("Nothing found<");
+        assertThat(browser.get("/ui/executions?q=%3Cscript%3Ealert(1)").body())
+                .contains("&lt;script>alert(1)")
+                .doesNotContain("<script>alert");
+    }
+
+    @Test
     void it_goes_page_by_page() throws Exception {
         var first = server.fixture.run("print first");
         for (int i = 0; i < 50; i++) {
@@ -95,7 +108,10 @@ class ExecutionsPageTest {
                         "Completed",
                         ran.sandboxId().toString())
                 .contains(
-                        "data-api=\"/ui/v1/executions/" + ran.executionId() + "\" data-running=\"false\"",
+                        "data-api=\"/ui/v1/executions/" + ran.executionId() + "\"",
+                        "data-sandbox=\"" + ran.sandboxId() + "\" data-context=\"" + ran.contextId() + "\"",
+                        "data-running=\"false\"",
+                        "id=\"execution-notebook\"",
                         "static/results.js");
     }
 
