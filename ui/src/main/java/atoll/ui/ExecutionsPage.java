@@ -7,6 +7,7 @@ import atoll.core.ExecutionId;
 import atoll.core.PageRequest;
 import atoll.core.SandboxId;
 import atoll.core.execution.CodeExecRequest;
+import atoll.core.execution.ExecutionError;
 import atoll.core.execution.ExecutionHandle;
 import atoll.core.execution.ExecutionOutcome;
 import atoll.core.execution.ExecutionQuery;
@@ -21,6 +22,8 @@ import java.util.List;
 import java.util.Locale;
 import java.util.Map;
 import java.util.Optional;
+import java.util.stream.Collectors;
+import java.util.stream.Stream;
 
 /** What ran: the history, and each execution with its code, its output, what it displayed and what can be done with it. */
 public final class ExecutionsPage implements Page {
@@ -76,7 +79,7 @@ public final class ExecutionsPage implements Page {
     /**
      * One execution.
      *
-     * @param output what a terminal would have shown, {@code error} the traceback where the output has none
+     * @param output what it printed
      * @param sandboxLives whether running it again goes on in the same sandbox
      */
     public record Detail(
@@ -197,7 +200,7 @@ public final class ExecutionsPage implements Page {
                 execution.code().getBytes(StandardCharsets.UTF_8).length < execution.codeBytes()
                         ? "The beginning of " + Format.bytes(execution.codeBytes())
                         : "",
-                outcome.map(o -> o.output().text()).orElse(""),
+                outcome.map(ExecutionsPage::printed).orElse(""),
                 outcome.filter(ExecutionOutcome::truncated)
                         .map(o -> "Not all of it is kept here: it printed "
                                 + Format.bytes(
@@ -219,6 +222,21 @@ public final class ExecutionsPage implements Page {
         } catch (AtollException _) {
             return Optional.empty();
         }
+    }
+
+    /** What a terminal would have shown; without the values, where these follow as they look best. */
+    private static String printed(ExecutionOutcome outcome) {
+        if (outcome.results().isEmpty()) {
+            return outcome.output().text();
+        }
+        return Stream.of(
+                        outcome.stdout().text(),
+                        outcome.stderr().text(),
+                        outcome.error().map(ExecutionError::traceback).orElse(""))
+                .filter(text -> !text.isEmpty())
+                .map(text -> text.endsWith("\n") ? text : text + "\n")
+                .collect(Collectors.joining())
+                .stripTrailing();
     }
 
     private static String exit(ExecutionOutcome outcome) {

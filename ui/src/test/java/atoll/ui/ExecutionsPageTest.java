@@ -171,6 +171,13 @@ class ExecutionsPageTest {
     }
 
     @Test
+    void values_that_are_shown_below_are_not_in_the_printed_text_too() throws Exception {
+        var ran = server.fixture.run("print hello\nshow value");
+        assertThat(ran.output().text()).contains("value");
+        assertThat(browser.get("/ui/executions/" + ran.executionId()).body()).contains(">hello</div>");
+    }
+
+    @Test
     void what_programs_display_is_never_in_the_page_itself() throws Exception {
         var ran = server.fixture.run("show <script>alert(1)</script>");
         assertThat(ran.results()).hasSize(1);

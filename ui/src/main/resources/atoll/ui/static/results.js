@@ -125,7 +125,6 @@ const atollResults = (() => {
     const element = make("iframe", "result-frame");
     element.setAttribute("sandbox", "");
     element.setAttribute("referrerpolicy", "no-referrer");
-    element.setAttribute("loading", "lazy");
     element.title = "HTML that the program displayed";
     const fill = () => {
       const style = getComputedStyle(document.documentElement);
