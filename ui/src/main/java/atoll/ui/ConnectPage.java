@@ -115,10 +115,14 @@ public final class ConnectPage implements Page {
                 "SDKs",
                 "The unmodified SDKs of E2B work with three variables set.",
                 List.of(
-                        new Snippet("e2b-env", "E2B, both languages", "The addresses and your key", """
+                        new Snippet(
+                                "e2b-env",
+                                "E2B, both languages",
+                                "The addresses, and your key in the form that all versions take",
+                                """
                                 export E2B_API_URL=%1$s/compat/e2b
                                 export E2B_SANDBOX_URL=%1$s/compat/e2b
-                                export E2B_API_KEY=YOUR_KEY""".formatted(url)),
+                                export E2B_API_KEY="e2b_$(printf %%s 'YOUR_KEY' | od -An -vtx1 | tr -d ' \\n')\"""".formatted(url)),
                         new Snippet("e2b-python", "E2B, Python", "pip install e2b-code-interpreter", """
                                 from e2b_code_interpreter import Sandbox
 

@@ -28,7 +28,11 @@ class ConnectPageTest {
         Matcher found = Pattern.compile("<pre id=\"copy-" + id + "\"[^>]*><code>(.*?)</code>", Pattern.DOTALL)
                 .matcher(page);
         assertThat(found.find()).describedAs(id).isTrue();
-        return found.group(1).replace("&quot;", "\"").replace("&#34;", "\"").replace("&amp;", "&");
+        return found.group(1)
+                .replace("&quot;", "\"")
+                .replace("&#34;", "\"")
+                .replace("&#39;", "'")
+                .replace("&amp;", "&");
     }
 
     @Test
@@ -40,7 +44,8 @@ class ConnectPageTest {
             assertThat(snippet(page, id)).describedAs(id).startsWith("{").contains("\"" + server.origin() + "/mcp\"");
         }
         assertThat(snippet(page, "e2b-env"))
-                .contains("E2B_API_URL=" + server.origin() + "/compat/e2b", "E2B_SANDBOX_URL=" + server.origin());
+                .contains("E2B_API_URL=" + server.origin() + "/compat/e2b", "E2B_SANDBOX_URL=" + server.origin())
+                .endsWith("E2B_API_KEY=\"e2b_$(printf %s 'YOUR_KEY' | od -An -vtx1 | tr -d ' \\n')\"");
         assertThat(page)
                 .contains("data-copy=\"copy-curl\"", "data-copy=\"copy-e2b-python\"", "data-copy=\"copy-e2b-js\"");
     }
