@@ -203,5 +203,8 @@
   });
 
   const wanted = new URLSearchParams(location.search).get("path");
-  attempt(() => open(wanted || "/"));
+  folder = wanted || "/";
+  pathInput.value = folder;
+  if (document.getElementById("sandbox-head").dataset.state === "running") attempt(() => open(folder));
+  else document.getElementById("files-more").textContent = "It does not run now: opening a folder resumes it, where that was agreed on.";
 })();

@@ -14,6 +14,7 @@
   let socket = null;
   let opened = false;
   let ended = false;
+  let waits = false;
   let wait = 500;
 
   function color(name) {
@@ -36,7 +37,18 @@
     state.className = `badge dot ${kind}`;
   }
 
+  /** Of the sandbox; to attach to one that is paused would wake it. */
+  function now() {
+    return document.getElementById("sandbox-head").dataset.state;
+  }
+
   function connect() {
+    if (socket) return;
+    waits = now() !== "running";
+    if (waits) {
+      show(`the sandbox is ${now()}`, "info");
+      return;
+    }
     const query = new URLSearchParams(process ? { process_id: process, offset } : { cols: term.cols, rows: term.rows, "env.TERM": "xterm-256color" });
     const scheme = location.protocol === "https:" ? "wss" : "ws";
     opened = false;
@@ -121,6 +133,9 @@
     connect();
   }
 
+  document.addEventListener("atoll:changed", () => {
+    if (waits) connect();
+  });
   term.onData((text) => send(encoder.encode(text)));
   term.onBinary((text) => send(Uint8Array.from(text, (letter) => letter.charCodeAt(0))));
   new ResizeObserver(() => resize()).observe(place);
