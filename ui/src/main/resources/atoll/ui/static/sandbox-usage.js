@@ -23,6 +23,12 @@
     return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   }
 
+  /** A minute at least, the newest sample at the right; uPlot makes nothing of a single one. */
+  function span(low, high) {
+    const end = high ?? Date.now() / 1000;
+    return [Math.min(low ?? end, end - 60), end];
+  }
+
   function make(name) {
     const element = document.getElementById(`chart-${name}`);
     const axis = { stroke: color("--muted"), grid: { stroke: color("--line"), width: 1 }, ticks: { show: false }, font: "11px sans-serif" };
@@ -32,7 +38,7 @@
         height: HEIGHT,
         cursor: { drag: { x: false, y: false } },
         legend: { show: false },
-        scales: { y: { range: (_, low, high) => [0, Math.max(1, (high ?? 0) * 1.15)] } },
+        scales: { x: { range: (_, low, high) => span(low, high) }, y: { range: (_, low, high) => [0, Math.max(1, (high ?? 0) * 1.15)] } },
         axes: [{ ...axis, space: 80, size: 28, values: (_, times) => times.map((time) => new Date(time * 1000).toISOString().slice(11, 19)) }, { ...axis, size: 62, space: 36, values: (_, values) => values.map((value) => kinds[name].text(value)) }],
         series: [{}, { stroke: color("--accent"), fill: color("--accent-soft"), width: 1.5, points: { show: false } }],
       },
