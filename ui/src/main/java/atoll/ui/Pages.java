@@ -15,7 +15,10 @@ final class Pages {
                 new SandboxPage(atoll), //
                 new PlaygroundPage(atoll), //
                 new ExecutionsPage(atoll), //
-                new ConnectPage() //
+                new ConnectPage(), //
+                new PoolsPage(atoll), //
+                new NodePage(atoll), //
+                new KeysPage(atoll) //
                 );
     }
 }
