@@ -103,6 +103,12 @@ var verbs = map[string]string{
 	"listRegistries":        "registry ls",
 	"putRegistry":           "registry login example.org -u me",
 	"deleteRegistry":        "registry rm example.org",
+	"listKeys":              "key ls",
+	"createKey":             "key create name read execute",
+	"getKey":                "key show key-1",
+	"revokeKey":             "key rm key-1",
+	"getNode":               "node",
+	"getStats":              "stats",
 }
 
 // noVerb are the operations that have none, and why.

@@ -106,6 +106,15 @@ var plains = []plain{
 	{name: "snapshot set", summary: "change its name, labels and expiry", method: "PATCH", path: "/v1/snapshots/{}", words: []word{{shown: "SNAPSHOT"}},
 		flags: []option{{"name", "NAME", "name", text}, {"label", "K=V", "labels", labelled}, {"expires", "TIME|none", "expires_in_seconds", duration}}},
 
+	{name: "key ls", summary: "API keys, what they allow and when they were used last", method: "GET", path: "/v1/keys", columns: []column{
+		{"KEY_ID", "key_id", plainText}, {"NAME", "name", plainText}, {"BEGINS", "prefix", plainText}, {"ALLOWS", "scopes", plainText}, {"MADE", "created_at", shownTime}, {"EXPIRES", "expires_at", shownTime}, {"USED", "last_used_at", shownTime}}},
+	{name: "key create", summary: "make an API key, shown this once; SCOPE: read, execute, admin, as many as it is to have", method: "POST", path: "/v1/keys",
+		words: []word{{shown: "NAME", field: "name"}, {shown: "SCOPE…", field: "scopes", many: true}}, flags: []option{{"expires-at", "TIME", "expires_at", text}}},
+	{name: "key show", summary: "one API key, without the key itself", method: "GET", path: "/v1/keys/{}", words: []word{{shown: "KEY_ID"}}},
+	{name: "key rm", summary: "revoke an API key: from now on it opens nothing", method: "DELETE", path: "/v1/keys/{}", words: []word{{shown: "KEY_ID"}}},
+	{name: "node", summary: "the machine: what it has, what is used of it, and what runs there", method: "GET", path: "/v1/node"},
+	{name: "stats", summary: "how much is done here, and how fast sandboxes start", method: "GET", path: "/v1/stats"},
+
 	{name: "file stat", summary: "everything about one path", method: "GET", path: "/v1/sandboxes/{}/files:stat", words: []word{{shown: "SANDBOX:PATH", field: "path"}}, flags: []option{{"follow", "", "follow", yes}, fileUser}},
 	{name: "file find", summary: "find files by name (a pattern as *.py), or lines by what is in them", method: "GET", path: "/v1/sandboxes/{}/files:find", words: []word{{shown: "SANDBOX:PATH", field: "path"}},
 		flags:   []option{{"name", "PATTERN", "name", text}, {"content", "TEXT", "content", text}, {"regex", "", "regex", yes}, {"ignore-case", "", "ignore_case", yes}, {"hidden", "", "hidden", yes}, {"type", "file|directory|symlink", "type", text}, fileUser},
