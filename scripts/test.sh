@@ -20,6 +20,7 @@ suites=(
   "races|all|races_tests"
   "MCP|ci|mcp_tests"
   "E2B|ci|e2b_tests"
+  "browser|all|browser_tests"
   "cgroup v2|ci|cgroup2_tests"
   "soak|all|soak_tests"
   "container image|all|$root/deploy/container/test.sh"
@@ -76,6 +77,12 @@ races_tests() { python3 "$root/conformance/races/races.py" $([[ $all == no ]] ||
 soak_tests() { python3 "$root/conformance/soak/soak.py" --all; }
 
 e2b_tests() { pytest_suite "$root/conformance/e2b" $([[ $all == no ]] || echo --all); }
+# The dashboard in Debian's Chromium; ATOLL_SCREENSHOTS names a folder for pictures of every page.
+browser_tests() {
+  debian_packages+=("chromium:chromium")
+  install_packages
+  pytest_suite "$root/conformance/browser"
+}
 mcp_tests() { pytest_suite "$root/conformance/mcp"; }
 cgroup2_tests() { "$root/node/test/vm/test.sh" $([[ $all == no ]] || echo --all); }
 

@@ -6,6 +6,7 @@ import atoll.core.ServerStatus;
 import atoll.core.template.Template;
 import atoll.core.template.Templates;
 import java.time.Duration;
+import java.util.Comparator;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
@@ -88,10 +89,16 @@ public final class CodeExecutionPage implements Page {
                 coldStart.get().map(Format::duration).orElse("–"));
     }
 
+    /** What people chose an image for comes first; what makes it a Debian fills the rest. */
+    private static final Comparator<Map.Entry<String, Map<String, String>>> KINDS =
+            Comparator.<Map.Entry<String, Map<String, String>>, Boolean>comparing(
+                            kind -> kind.getKey().equals("debian"))
+                    .thenComparing(Map.Entry.comparingByKey());
+
     private static Card card(Templates.Summary summary) {
         Template template = summary.template();
         List<String> packages = template.packages().entrySet().stream()
-                .sorted(Map.Entry.comparingByKey())
+                .sorted(KINDS)
                 .flatMap(kind -> kind.getValue().entrySet().stream()
                         .sorted(Map.Entry.comparingByKey())
                         .map(one -> one.getValue().isEmpty() ? one.getKey() : one.getKey() + " " + one.getValue()))

@@ -12,6 +12,7 @@
   const stop = $("playground-interrupt");
   const log = $("playground-log");
   const empty = $("playground-empty");
+  if (!run) return; // For keys that only read.
   let current = null; // what runs: {execution}
   let number = 0;
 

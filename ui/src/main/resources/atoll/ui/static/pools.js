@@ -24,7 +24,8 @@
         width: place.clientWidth,
         height: 180,
         cursor: { drag: { x: false, y: false } },
-        scales: { y: { range: [0, most * 1.1] } },
+        // One sample alone would be drawn over no time at all.
+        scales: { x: { range: (_, from, to) => [Math.min(from, to - 300), to] }, y: { range: [0, most * 1.1] } },
         axes: [axis, { ...axis, size: 44 }],
         series: [{ label: "At", value: (_, at) => (at === null ? "–" : new Date(at * 1000).toISOString().slice(11, 16)) }, ...series],
         tzDate: (at) => uPlot.tzDate(new Date(at * 1000), "Etc/UTC"),
