@@ -1499,6 +1499,10 @@ def adapt_plotly(module):
     part("libraries").adapt_plotly(module)
 
 
+def adapt_pillow(module):
+    part("libraries").adapt_pillow(module)
+
+
 ADAPTED = {
     "asyncio": adapt_asyncio,
     "getpass": adapt_getpass,
@@ -1512,6 +1516,7 @@ ADAPTED = {
     "matplotlib.pyplot": adapt_matplotlib,
     "matplotlib_inline.backend_inline": adapt_inline_backend,
     "plotly.io._renderers": adapt_plotly,
+    "PIL.ImageShow": adapt_pillow,
 }
 STAND_INS = frozenset(
     ("IPython", "IPython.display", "IPython.core", "IPython.core.display", "IPython.core.display_functions", "matplotlib_inline", "matplotlib_inline.backend_inline")

@@ -177,6 +177,20 @@ def _pillow(value):
     return {"text/plain": extras.plain(value), "image/png": out.getvalue()}, {}
 
 
+def adapt_pillow(show):
+    """image.show() shows the picture as a result, also where there is a program for pictures: nobody would see its window."""
+
+    class Result(show.Viewer):
+        def show(self, image, **options):
+            if core.state.child:
+                return False
+            data, metadata = _pillow(image)
+            extras.send_bundle(data, metadata, False)
+            return True
+
+    show.register(Result(), 0)
+
+
 def _sympy(value):
     printing = sys.modules.get("sympy.printing.defaults")
     if printing is None or not isinstance(value, printing.Printable):

@@ -371,8 +371,12 @@ def test_plotly_figures_are_html_and_json_as_values_and_by_show(either):
         assert data[PLOTLY]["data"][0]["x"] == [1, 2] and "plotly" in data["text/html"] and len(data["text/html"]) < 100000
 
 
-def test_pictures_of_pillow_are_png(either):
-    results = shown(either, "from PIL import Image as Pictures\nPictures.new('CMYK', (3, 2)).show()\nPictures.new('F', (3, 2))")
+def test_pictures_of_pillow_are_png(either, tmp_path):
+    # A program that opens pictures, as desktops have one, is not who they are shown to.
+    (tmp_path / "xdg-open").write_text("#!/bin/sh\n")
+    (tmp_path / "xdg-open").chmod(0o755)
+    path = f"import os; os.environ['PATH'] = {str(tmp_path)!r} + os.pathsep + os.environ['PATH']\n"
+    results = shown(either, path + "from PIL import Image as Pictures\nPictures.new('CMYK', (3, 2)).show()\nPictures.new('F', (3, 2))")
     for _, data in results:
         header = base64.b64decode(data["image/png"])
         assert int.from_bytes(header[16:20], "big") == 3 and set(data) == {"text/plain", "image/png"}

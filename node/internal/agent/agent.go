@@ -614,11 +614,12 @@ func (a *Agent) limit(t *tree) error {
 func (a *Agent) watchTree(t *tree) {
 	<-t.dead
 	a.mu.Lock()
-	ours := a.tree == t
+	closed := a.tree == nil
 	a.mu.Unlock()
-	if !ours {
+	if closed {
 		return // the agent itself has ended it
 	}
+	// Whoever needed a tree first may have started the next one already: this one's end is told all the same.
 	log.Printf("the inner tree died: %s", t.detail)
 	a.publish(&agentv1.AgentEvent{Event: &agentv1.AgentEvent_TreeDied{TreeDied: &agentv1.TreeDied{
 		Detail: t.detail + ": every process in the sandbox has ended with it; contexts are started afresh when they are used.",
