@@ -32,7 +32,7 @@ def interrupted_while(kernel, code):
         "import threading; threading.Event().wait()",
         "import threading; t = threading.Thread(target=ev.wait, daemon=True); t.start(); t.join()",
         "import queue; queue.Queue().get()",
-        "class R:\n    def __repr__(self):\n        while True: pass\nR()",
+        "class R:\n    def __repr__(self):\n        print('told')\n        while True: pass\nR()",
         "class E(Exception):\n    def __str__(self):\n        print('told')\n        while True: pass\nraise E()",
         "import select; select.select([], [], [])",
         "%timeit -n 1000000000 pass",
