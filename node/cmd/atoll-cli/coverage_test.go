@@ -23,6 +23,7 @@ var verbs = map[string]string{
 	"listEvents":            "events",
 	"listSandboxEvents":     "events sb-exec-1",
 	"listExecutions":        "execution ls",
+	"exportNotebook":        "execution notebook sb-exec-1",
 	"getExecution":          "execution show exec-1",
 	"executionOutput":       "logs sb-exec-1 exec-1",
 	"interruptExecution":    "execution interrupt exec-1",

@@ -12,6 +12,7 @@ import (
 // listing is which sandboxes are listed, and how.
 type listing struct {
 	state, template   string
+	text              string
 	labels            pairs
 	all, tree, asJSON bool
 }
@@ -20,6 +21,7 @@ func (l *listing) flags(f flags) {
 	l.labels = pairs{}
 	f.StringVar(&l.state, "state", "", "")
 	f.StringVar(&l.template, "template", "", "")
+	f.StringVar(&l.text, "q", "", "")
 	f.Var(l.labels, "label", "")
 	f.BoolVar(&l.all, "all", false, "")
 	f.BoolVar(&l.all, "a", false, "")
@@ -29,7 +31,7 @@ func (l *listing) flags(f flags) {
 
 // choosesSandboxes says whether there are flags that only make sense for a list of sandboxes.
 func (l *listing) choosesSandboxes() bool {
-	return l.state != "" || l.template != "" || len(l.labels) > 0 || l.tree
+	return l.state != "" || l.template != "" || l.text != "" || len(l.labels) > 0 || l.tree
 }
 
 // labelQuery adds the choice by labels to a query.
@@ -51,6 +53,9 @@ func (l *listing) query() (url.Values, error) {
 	}
 	if l.template != "" {
 		query.Set("template", l.template)
+	}
+	if l.text != "" {
+		query.Set("q", l.text)
 	}
 	labelQuery(query, l.labels)
 	return query, nil

@@ -54,7 +54,7 @@ var commands = []command{
 	{"ps", "[SANDBOX] [--all] [--json]", "what runs in a sandbox, or in all; --all: also what our API started and has ended", statusUnable, runPs},
 	{"kill", "SANDBOX PROCESS|PID… [-s SIGNAL] [--tree] [--json]", "send a signal (default TERM)", statusUnable, runKill},
 	{"cp", "[-r] [--user U] [--json] SRC DST", "copy; SANDBOX:PATH on either side, - for stdin or stdout; -r: folders", statusUnable, runCp},
-	{"ls", "[SANDBOX[:PATH]] [-a|--all] [--state S] [--template T] [--label K=V] [--tree] [--user U] [--json]", "sandboxes, or the files of a folder; --all: also ended ones, or hidden files; --tree: which was forked from which", statusUnable, runLs},
+	{"ls", "[SANDBOX[:PATH]] [-a|--all] [--state S] [--template T] [--label K=V] [-q TEXT] [--tree] [--user U] [--json]", "sandboxes, or the files of a folder; --all: also ended ones, or hidden files; --tree: which was forked from which", statusUnable, runLs},
 	{"cat", "[--user U] [--json] SANDBOX:PATH…", "print files", statusUnable, runCat},
 	{"logs", "[-f] [--stream stdout|stderr|combined] [--offset N] [--json] SANDBOX PROCESS|EXECUTION", "what it printed; -f: and goes on to print", statusUnable, runLogs},
 	{"create", "[--template T | --snapshot SNAPSHOT] [--name NAME] [--get] [-e K=V] [--label K=V] [--lifetime TIME|none] [--idle TIME|none] [--on-timeout pause|kill] [--no-auto-resume] [--json]", "make a sandbox and print its id; --get: the one of that name, if there is one", statusUnable, runCreate},

@@ -26,6 +26,8 @@ type plain struct {
 	columns []column
 	// all is the path where the only word is left away, if it may be.
 	all string
+	// document: the answer is a file, shown as it comes.
+	document bool
 	// once: the call carries a key by which the server knows its repetition.
 	once bool
 }
@@ -81,9 +83,12 @@ var plains = []plain{
 		columns: []column{{"AT", "at", shownTime}, {"KIND", "kind", plainText}, {"OF", "subject", plainText}, {"DETAIL", "detail", shownCode}}},
 
 	{name: "execution ls", summary: "what was run, the newest first", method: "GET", path: "/v1/executions",
-		flags: []option{{"sandbox", "ID", "sandbox_id", text}, {"context", "ID", "context_id", text}, {"state", "running|finished", "state", text}},
+		flags: []option{{"sandbox", "ID", "sandbox_id", text}, {"context", "ID", "context_id", text}, {"state", "running|ended", "state", text}, {"q", "TEXT", "q", text}, {"template", "T", "template", text}, {"l", "LANGUAGE", "language", text},
+			{"status", "running|ended|REASON,…", "status", text}, {"from", "TIME", "from", text}, {"until", "TIME", "until", text}},
 		columns: []column{{"EXECUTION", "execution_id", plainText}, {"SANDBOX", "sandbox_id", plainText}, {"LANGUAGE", "language", plainText}, {"STATE", "state", plainText}, {"ENDED BY", "exit_reason", plainText},
 			{"BEGAN", "created_at", shownTime}, {"MS", "duration_ms", plainText}, {"CODE", "code", shownCode}}},
+	{name: "execution notebook", summary: "what ran in a sandbox as a Jupyter notebook, on standard output", method: "GET", path: "/v1/executions:notebook", words: []word{{shown: "SANDBOX", field: "sandbox_id"}},
+		flags: []option{{"context", "ID", "context_id", text}, {"n", "CELLS", "limit", number}}, document: true},
 	{name: "execution show", summary: "one execution with its code and output, also after its sandbox is gone", method: "GET", path: "/v1/executions/{}", words: []word{{shown: "EXECUTION"}}},
 	{name: "execution interrupt", summary: "interrupt an execution as Ctrl-C would", method: "POST", path: "/v1/executions/{}:interrupt", words: []word{{shown: "EXECUTION"}}},
 
@@ -152,7 +157,10 @@ func (p plain) arguments() string {
 	for _, o := range p.flags {
 		parts = append(parts, strings.TrimSuffix("["+dashes(o.flag)+" "+o.value, " ")+"]")
 	}
-	return strings.Join(append(parts, "[--json]"), " ")
+	if !p.document {
+		parts = append(parts, "[--json]")
+	}
+	return strings.Join(parts, " ")
 }
 
 func dashes(flag string) string {
@@ -164,7 +172,10 @@ func dashes(flag string) string {
 
 func (p plain) run(ctx context.Context, s *server, arguments []string, t terminal) (int, error) {
 	f := newFlags(p.name)
-	asJSON := f.Bool("json", false, "")
+	asJSON := new(bool)
+	if !p.document {
+		f.BoolVar(asJSON, "json", false, "")
+	}
 	fields := map[string]any{}
 	for _, o := range p.flags {
 		o.declare(f, fields)
@@ -206,6 +217,12 @@ func (p plain) run(ctx context.Context, s *server, arguments []string, t termina
 		return 0, err
 	}
 	defer reply.Body.Close()
+	if p.document {
+		if _, err := io.Copy(t.stdout, reply.Body); err != nil {
+			return 0, unreachable{s.url, err}
+		}
+		return 0, nil
+	}
 	answer, err := io.ReadAll(reply.Body)
 	if err != nil {
 		return 0, unreachable{s.url, err}
@@ -239,6 +256,8 @@ func (p plain) fill(ctx context.Context, s *server, typed []string, fields map[s
 			}
 		case w.many:
 			fields[w.field] = typed[i:]
+		case w.shown == "SANDBOX" && w.field != "":
+			fields[w.field], err = s.sandboxID(ctx, value)
 		case w.field != "":
 			fields[w.field] = value
 		case w.shown == "SANDBOX":

@@ -75,6 +75,7 @@ public final class NativeApi {
 
         routes.post("/v1/code_exec", auth.guard(codeExec::codeExec))
                 .get("/v1/executions", auth.guard(executions::list))
+                .get("/v1/executions:notebook", auth.guard(executions::notebook))
                 .get("/v1/executions/{execution_id}", auth.guard(executions::get))
                 .get("/v1/executions/{execution_id}/events", auth.guard(executions::events))
                 .get("/v1/executions/{execution_id}/output", auth.guard(executions::output))

@@ -2,6 +2,7 @@ package atoll.api;
 
 import atoll.core.AtollException;
 import atoll.core.PageRequest;
+import atoll.core.text.SearchText;
 import atoll.http.Exchange;
 import java.util.Optional;
 
@@ -12,6 +13,11 @@ final class Paging {
     static PageRequest of(Exchange exchange) {
         long limit = exchange.query("limit", PageRequest.FIRST.limit(), 1, PageRequest.MAX_LIMIT);
         return new PageRequest((int) limit, Optional.ofNullable(exchange.query("cursor")));
+    }
+
+    /** The query parameter {@code q} of lists that are searched. */
+    static Optional<SearchText> searched(Exchange exchange) {
+        return Optional.ofNullable(exchange.query("q")).map(SearchText::new);
     }
 
     /** The query parameter {@code state} of lists of what runs and ran. */

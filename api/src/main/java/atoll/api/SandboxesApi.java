@@ -95,6 +95,7 @@ final class SandboxesApi {
                 Optional.ofNullable(exchange.query("template")),
                 Optional.ofNullable(exchange.query("name")),
                 exchange.queriesBeginningWith("label."),
+                Paging.searched(exchange),
                 Paging.of(exchange));
         exchange.json(200, Wire.Items.of(sandboxes.list(caller, query).map(Wire.SandboxView::of)));
     }

@@ -9,8 +9,10 @@ import atoll.core.execution.CapturedText;
 import atoll.core.execution.ExecutionError;
 import atoll.core.execution.ExecutionOutcome;
 import atoll.core.execution.ExecutionOutcome.MemoryUse;
+import atoll.core.execution.ExecutionQuery;
 import atoll.core.execution.ExecutionRecord;
 import atoll.core.execution.ExitReason;
+import atoll.core.text.SearchText;
 import java.sql.SQLException;
 import java.time.Duration;
 import java.time.Instant;
@@ -160,6 +162,37 @@ final class ExecutionRows {
 
     private static ExecutionId id(Row row) throws SQLException {
         return ExecutionId.parse(row.text("execution_id"));
+    }
+
+    /** Among those that a select yields; what is short is looked at first. */
+    static Search<ExecutionRecord> search(ExecutionQuery.Wanted wanted) {
+        String template = wanted.template().isPresent()
+                ? ", (select template from sandboxes s where s.sandbox_id = executions.sandbox_id) as template"
+                : "";
+        String texts = wanted.text().isPresent() ? ", code, output" : "";
+        return new Search<>(
+                "language, exit_reason" + template + texts,
+                row -> takes(wanted, row),
+                LISTED_COLUMNS,
+                ExecutionRows::mapListed);
+    }
+
+    private static boolean takes(ExecutionQuery.Wanted wanted, Row row) throws SQLException {
+        if (wanted.language().isPresent() && !wanted.language().get().text().equals(row.text("language"))) {
+            return false;
+        }
+        if (!wanted.reasons().isEmpty()
+                && row.optionalText("exit_reason")
+                        .map(ExitReason::valueOf)
+                        .filter(wanted.reasons()::contains)
+                        .isEmpty()) {
+            return false;
+        }
+        if (wanted.template().isPresent() && !wanted.template().get().equals(row.text("template"))) {
+            return false;
+        }
+        Optional<SearchText> text = wanted.text();
+        return text.isEmpty() || text.get().isIn(row.text("code")) || text.get().isIn(row.text("output"));
     }
 
     static ExecutionRecord mapListed(Row row) throws SQLException {

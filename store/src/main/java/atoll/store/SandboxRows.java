@@ -14,6 +14,7 @@ import atoll.core.sandbox.Run;
 import atoll.core.sandbox.Sandbox;
 import atoll.core.sandbox.SandboxState;
 import atoll.core.template.Limits;
+import atoll.core.text.SearchText;
 import java.sql.SQLException;
 import java.time.Duration;
 import java.time.Instant;
@@ -190,6 +191,24 @@ final class SandboxRows {
                 row.optionalText("snapshot_from").map(SnapshotId::parse),
                 row.time("started_at"),
                 end);
+    }
+
+    /** Of those that a select yields, where the text is in the id, name, template, a label, or why it ended. */
+    static Search<Sandbox> search(SearchText text) {
+        return new Search<>(
+                "name, template, labels, end_reason, end_detail", row -> isIn(row, text), "*", SandboxRows::map);
+    }
+
+    private static boolean isIn(Row row, SearchText text) throws SQLException {
+        return text.isIn(row.text("sandbox_id"))
+                || text.isIn(row.text("name"))
+                || text.isIn(row.text("template"))
+                || Json.toMap(row.text("labels")).entrySet().stream()
+                        .anyMatch(label -> text.isIn(label.getKey() + "=" + label.getValue()))
+                || row.optionalText("end_reason")
+                        .map(reason -> text.isIn(EndReason.valueOf(reason).text()))
+                        .orElse(false)
+                || text.isIn(row.text("end_detail"));
     }
 
     static Sandbox map(Row row) throws SQLException {

@@ -4,11 +4,9 @@ import atoll.core.ApiKey;
 import atoll.core.AtollException;
 import atoll.core.BuildId;
 import atoll.core.ContextId;
-import atoll.core.ErrorCode;
 import atoll.core.ExecutionId;
 import atoll.core.KeyId;
 import atoll.core.Page;
-import atoll.core.PageRequest;
 import atoll.core.ProcessId;
 import atoll.core.ProjectId;
 import atoll.core.SandboxId;
@@ -36,6 +34,7 @@ import atoll.core.template.StoredRegistry;
 import atoll.core.template.StoredTemplate;
 import atoll.core.template.TemplateUsage;
 import atoll.core.template.TemplateVersion;
+import atoll.core.text.SearchText;
 import atoll.core.usage.UsageQuery;
 import atoll.core.usage.UsageSample;
 import java.nio.file.Path;
@@ -43,7 +42,6 @@ import java.sql.Connection;
 import java.sql.DriverManager;
 import java.sql.SQLException;
 import java.time.Instant;
-import java.time.temporal.ChronoUnit;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
@@ -53,7 +51,6 @@ import java.util.concurrent.ArrayBlockingQueue;
 import java.util.concurrent.BlockingQueue;
 import java.util.stream.Collectors;
 import org.flywaydb.core.Flyway;
-import org.jspecify.annotations.Nullable;
 
 /** The store on SQLite or PostgreSQL, with the same SQL: one connection writes (see {@link Writer}), a few read. */
 public final class SqlStore implements Store {
@@ -309,6 +306,10 @@ public final class SqlStore implements Store {
                         project,
                         name,
                         value));
+        Optional<SearchText> text = query.text();
+        if (text.isPresent()) {
+            return readAll(sql -> select.search(sql, query.page(), SandboxRows.search(text.get())));
+        }
         return readAll(sql ->
                 select.page(sql, query.page(), SandboxRows::map, s -> new Cursor(s.createdAt(), s.id().toString())));
     }
@@ -364,7 +365,13 @@ public final class SqlStore implements Store {
                 new Select("executions", "execution_id", ExecutionRows.LISTED_COLUMNS).where("project_id = ?", project);
         query.sandboxId().ifPresent(sandbox -> select.where("sandbox_id = ?", sandbox));
         query.contextId().ifPresent(context -> select.where("context_id = ?", context));
-        query.running().ifPresent(running -> select.where("running = ?", running));
+        // Not as a value: an index is of those that run alone.
+        query.running().ifPresent(running -> select.where(running ? "running = 1" : "running = 0"));
+        query.span().from().ifPresent(from -> select.where("created_at >= ?", from));
+        query.span().until().ifPresent(until -> select.where("created_at < ?", until));
+        if (!query.wanted().isAny()) {
+            return readAll(sql -> select.search(sql, query.page(), ExecutionRows.search(query.wanted())));
+        }
         return readAll(sql -> select.page(
                 sql, query.page(), ExecutionRows::mapListed, e -> new Cursor(e.createdAt(), e.id().toString())));
     }
@@ -745,76 +752,6 @@ public final class SqlStore implements Store {
                 System.getLogger(SqlStore.class.getName())
                         .log(System.Logger.Level.WARNING, "a connection of the store could not be closed", e);
             }
-        }
-    }
-
-    /** Where a page ended: the last item's time and id. */
-    private record Cursor(Instant createdAt, String id) {
-        @Override
-        public String toString() {
-            return Long.toString(Row.micros(createdAt), 36) + "." + id;
-        }
-
-        static Cursor parse(String text) {
-            int dot = text.indexOf('.');
-            try {
-                long micros = Long.parseLong(text.substring(0, Math.max(0, dot)), 36);
-                return new Cursor(Instant.EPOCH.plus(micros, ChronoUnit.MICROS), text.substring(dot + 1));
-            } catch (NumberFormatException e) {
-                throw new AtollException(
-                        ErrorCode.INVALID_REQUEST,
-                        "cursor: \"" + (text.length() > 100 ? text.substring(0, 100) + "…" : text)
-                                + "\" (expected: `next` of the page before)",
-                        "It is no cursor of this list.",
-                        "Leave it out to begin with the newest.",
-                        e);
-            }
-        }
-    }
-
-    /** A list, newest first, page by page. */
-    private static final class Select {
-        private final String table;
-        private final String id;
-        private final String columns;
-        private final List<String> conditions = new ArrayList<>();
-        private final List<@Nullable Object> values = new ArrayList<>();
-
-        private interface Place<T> {
-            Cursor of(T item);
-        }
-
-        Select(String table, String id, String columns) {
-            this.table = table;
-            this.id = id;
-            this.columns = columns;
-        }
-
-        Select where(String condition, Object... with) {
-            conditions.add(condition);
-            values.addAll(List.of(with));
-            return this;
-        }
-
-        <T> Page<T> page(Sql sql, PageRequest page, Sql.Mapping<T> mapping, Place<T> place) throws SQLException {
-            page.cursor()
-                    .map(Cursor::parse)
-                    .ifPresent(cursor -> where(
-                            "(created_at < ? or (created_at = ? and " + id + " < ?))",
-                            cursor.createdAt(),
-                            cursor.createdAt(),
-                            cursor.id()));
-            values.add(page.limit() + 1);
-            List<T> found = sql.query(
-                    mapping,
-                    "select " + columns + " from " + table + " where " + String.join(" and ", conditions)
-                            + " order by created_at desc, " + id + " desc limit ?",
-                    values.toArray());
-            if (found.size() <= page.limit()) {
-                return new Page<>(found, Optional.empty());
-            }
-            List<T> items = found.subList(0, page.limit());
-            return new Page<>(items, Optional.of(place.of(items.getLast()).toString()));
         }
     }
 }

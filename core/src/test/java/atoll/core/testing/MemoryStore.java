@@ -36,6 +36,7 @@ import atoll.core.template.StoredRegistry;
 import atoll.core.template.StoredTemplate;
 import atoll.core.template.TemplateUsage;
 import atoll.core.template.TemplateVersion;
+import atoll.core.text.SearchText;
 import atoll.core.usage.UsageQuery;
 import atoll.core.usage.UsageSample;
 import java.time.Instant;
@@ -225,8 +226,22 @@ public final class MemoryStore implements Store {
                 .filter(s -> query.template().map(s.template()::equals).orElse(true))
                 .filter(s -> query.name().isEmpty() || query.name().equals(s.name()))
                 .filter(s -> s.labels().entrySet().containsAll(query.labels().entrySet()))
+                .filter(s -> query.text().map(text -> isIn(s, text)).orElse(true))
                 .toList();
         return page(found, query.page(), Sandbox::createdAt, s -> s.id().toString());
+    }
+
+    private static boolean isIn(Sandbox sandbox, SearchText text) {
+        var where = new ArrayList<String>();
+        where.add(sandbox.id().toString());
+        where.add(sandbox.template());
+        sandbox.name().ifPresent(where::add);
+        sandbox.labels().forEach((name, value) -> where.add(name + "=" + value));
+        sandbox.end().ifPresent(end -> {
+            where.add(end.reason().text());
+            where.add(end.detail());
+        });
+        return where.stream().anyMatch(text::isIn);
     }
 
     private static <T> Page<T> page(
@@ -290,6 +305,25 @@ public final class MemoryStore implements Store {
         return Optional.ofNullable(executions.get(id));
     }
 
+    private boolean takes(ExecutionQuery.Wanted wanted, ExecutionRecord e) {
+        return wanted.language().map(e.language()::equals).orElse(true)
+                && (wanted.reasons().isEmpty()
+                        || e.outcome()
+                                .filter(o -> wanted.reasons().contains(o.exitReason()))
+                                .isPresent())
+                && wanted.template()
+                        .map(template -> Optional.ofNullable(sandboxes.get(e.sandboxId()))
+                                .filter(sandbox -> sandbox.template().equals(template))
+                                .isPresent())
+                        .orElse(true)
+                && wanted.text()
+                        .map(text -> text.isIn(e.code())
+                                || e.outcome()
+                                        .filter(o -> text.isIn(o.output().text()))
+                                        .isPresent())
+                        .orElse(true);
+    }
+
     @Override
     public synchronized Page<ExecutionRecord> executions(ProjectId project, ExecutionQuery query) {
         List<ExecutionRecord> found = executions.values().stream()
@@ -298,6 +332,8 @@ public final class MemoryStore implements Store {
                 .filter(e -> query.contextId().map(e.contextId()::equals).orElse(true))
                 .filter(e ->
                         query.running().map(r -> r == e.outcome().isEmpty()).orElse(true))
+                .filter(e -> query.span().holds(e.createdAt()))
+                .filter(e -> takes(query.wanted(), e))
                 .map(ExecutionRecord::listed)
                 .toList();
         return page(found, query.page(), ExecutionRecord::createdAt, e -> e.id().toString());

@@ -70,12 +70,14 @@ import atoll.core.template.TemplateFile;
 import atoll.core.template.TemplatePort;
 import atoll.core.template.TemplateUsage;
 import atoll.core.template.TemplateVersion;
+import atoll.core.text.SearchText;
 import atoll.core.usage.UsageQuery;
 import atoll.core.usage.UsageSample;
 import java.time.Duration;
 import java.time.Instant;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Locale;
 import java.util.Map;
 import java.util.Optional;
 import java.util.OptionalDouble;
@@ -491,6 +493,158 @@ public abstract class StoreContract {
             Optional<SandboxId> sandbox, Optional<ContextId> context, Optional<Boolean> running) {
         return store.executions(ProjectId.DEFAULT, new ExecutionQuery(sandbox, context, running, PageRequest.FIRST))
                 .items();
+    }
+
+    private static ExecutionRecord ran(Instant at, Language language, SandboxId sandbox, String code) {
+        return new ExecutionRecord(
+                ExecutionId.random(),
+                ProjectId.DEFAULT,
+                sandbox,
+                ContextId.random(),
+                language,
+                code,
+                code.length(),
+                at,
+                Optional.empty());
+    }
+
+    private List<ExecutionRecord> found(ExecutionQuery.Span span, ExecutionQuery.Wanted wanted) {
+        return Page.all(page -> store.executions(
+                ProjectId.DEFAULT,
+                new ExecutionQuery(Optional.empty(), Optional.empty(), Optional.empty(), span, wanted, page)));
+    }
+
+    private List<ExecutionRecord> found(String text) {
+        return found(
+                ExecutionQuery.Span.EVER,
+                new ExecutionQuery.Wanted(
+                        Optional.of(new SearchText(text)), Optional.empty(), Optional.empty(), Set.of()));
+    }
+
+    @Test
+    void executions_are_searched_in_code_and_output_in_any_case() {
+        ExecutionRecord code = running(NOW, "print('\u00c4pfel_50%') # STRASSE");
+        ExecutionRecord output = ended(running(NOW.plusSeconds(1), "x"), "It said \u00c4PFEL\0 50%");
+        save(code);
+        save(output);
+        save(ended(running(NOW, "apfel"), "nothing of it"));
+        assertThat(found("\u00e4pfel")).containsExactly(output.listed(), code);
+        assertThat(found("SaId")).containsExactly(output.listed());
+        assertThat(found("\u00e4pfel\0")).containsExactly(output.listed());
+        assertThat(found("strasse")).containsExactly(code);
+        // No wildcards.
+        assertThat(found("\u00e4pfel_50%")).containsExactly(code);
+        assertThat(found("pfel%50")).isEmpty();
+        assertThat(found("a.fel")).isEmpty();
+        // What an error says is in the output only where it was printed.
+        assertThat(found("Traceback")).isEmpty();
+    }
+
+    @Test
+    void what_is_searched_is_all_that_is_on_record_and_not_what_a_list_shows_of_it() {
+        ExecutionRecord record = ended(running(NOW, "x".repeat(5000) + " late"), "y".repeat(9000) + " later");
+        save(record);
+        assertThat(found(" late")).containsExactly(record.listed());
+        assertThat(found("later")).containsExactly(record.listed());
+    }
+
+    @Test
+    void executions_are_filtered_by_template_language_end_and_time() {
+        Sandbox sandbox = inserted(NOW, Map.of());
+        ExecutionRecord python = ran(NOW, Language.PYTHON, sandbox.id(), "1");
+        ExecutionRecord bash = ended(ran(NOW.plusSeconds(1), Language.BASH, SandboxId.random(), "2"), "x");
+        save(python);
+        save(bash);
+        assertThat(wanted(Optional.of("python"), Optional.empty(), Set.of())).containsExactly(python);
+        assertThat(wanted(Optional.of("other"), Optional.empty(), Set.of())).isEmpty();
+        assertThat(wanted(Optional.empty(), Optional.of(Language.BASH), Set.of()))
+                .containsExactly(bash.listed());
+        assertThat(wanted(Optional.empty(), Optional.empty(), Set.of(ExitReason.OUT_OF_MEMORY, ExitReason.LOST)))
+                .containsExactly(bash.listed());
+        assertThat(wanted(Optional.empty(), Optional.of(Language.PYTHON), Set.of(ExitReason.OUT_OF_MEMORY)))
+                .isEmpty();
+        assertThat(during(Optional.of(NOW.plusSeconds(1)), Optional.empty())).containsExactly(bash.listed());
+        assertThat(during(Optional.empty(), Optional.of(NOW.plusSeconds(1)))).containsExactly(python);
+        assertThat(during(Optional.of(NOW), Optional.of(NOW.plusSeconds(2)))).containsExactly(bash.listed(), python);
+    }
+
+    private List<ExecutionRecord> wanted(
+            Optional<String> template, Optional<Language> language, Set<ExitReason> reasons) {
+        return found(
+                ExecutionQuery.Span.EVER, new ExecutionQuery.Wanted(Optional.empty(), template, language, reasons));
+    }
+
+    private List<ExecutionRecord> during(Optional<Instant> from, Optional<Instant> until) {
+        return found(new ExecutionQuery.Span(from, until), ExecutionQuery.Wanted.ANY);
+    }
+
+    @Test
+    void a_search_goes_page_by_page_and_what_comes_or_goes_meanwhile_moves_nothing() {
+        List<ExecutionRecord> wanted = new ArrayList<>();
+        for (int i = 0; i < 450; i++) {
+            // Many at the same time: the id decides.
+            boolean isOne = i % 30 == 0;
+            ExecutionRecord record = running(NOW.plusSeconds(i / 45), isOne ? "the needle " + i : "hay " + i);
+            save(record);
+            if (isOne) {
+                wanted.add(record);
+            }
+        }
+        List<ExecutionRecord> seen = new ArrayList<>();
+        Optional<String> cursor = Optional.empty();
+        int pages = 0;
+        do {
+            Page<ExecutionRecord> page = store.executions(
+                    ProjectId.DEFAULT,
+                    new ExecutionQuery(
+                            Optional.empty(),
+                            Optional.empty(),
+                            Optional.empty(),
+                            ExecutionQuery.Span.EVER,
+                            new ExecutionQuery.Wanted(
+                                    Optional.of(new SearchText("NEEDLE")),
+                                    Optional.empty(),
+                                    Optional.empty(),
+                                    Set.of()),
+                            new PageRequest(4, cursor)));
+            assertThat(page.items()).hasSizeLessThanOrEqualTo(4);
+            seen.addAll(page.items());
+            cursor = page.next();
+            save(running(NOW.plusSeconds(1000), "a newer needle"));
+            pages++;
+        } while (cursor.isPresent() && pages < 100);
+        assertThat(seen).containsExactlyInAnyOrderElementsOf(wanted);
+        assertThat(seen).extracting(ExecutionRecord::createdAt).isSortedAccordingTo((a, b) -> b.compareTo(a));
+    }
+
+    @Test
+    void sandboxes_are_searched_by_id_name_template_label_and_end() {
+        Sandbox plain = inserted(NOW, Map.of("Team", "Blue"));
+        Sandbox ended = inserted(NOW.plusSeconds(1), Map.of())
+                .ended(new Sandbox.End(EndReason.OUT_OF_MEMORY, "It needed More than 256 MB.", NOW));
+        store.updateSandbox(ended);
+        assertThat(sandboxesWith(plain.id().toString().substring(3, 20).toUpperCase(Locale.ROOT)))
+                .containsExactly(plain);
+        assertThat(sandboxesWith("team=blue")).containsExactly(plain);
+        assertThat(sandboxesWith("needed more")).containsExactly(ended);
+        assertThat(sandboxesWith("out_of_memory")).containsExactly(ended);
+        assertThat(sandboxesWith("pyth")).containsExactly(ended, plain);
+        assertThat(sandboxesWith("%")).isEmpty();
+        Sandbox named = plain.named(Optional.of("the-work"));
+        store.reviseSandbox(named);
+        assertThat(sandboxesWith("E-wor")).containsExactly(named);
+    }
+
+    private List<Sandbox> sandboxesWith(String text) {
+        return Page.all(page -> store.sandboxes(
+                ProjectId.DEFAULT,
+                new SandboxQuery(
+                        Set.of(),
+                        Optional.empty(),
+                        Optional.empty(),
+                        Map.of(),
+                        Optional.of(new SearchText(text)),
+                        page)));
     }
 
     @Test
