@@ -15,7 +15,7 @@ public final class Dashboard implements AutoCloseable {
     public Dashboard(RouteTable.Builder routes, Atoll atoll, UiSettings settings, ErrorMapping errors) {
         var hosts = new HostCheck(settings);
         visits = new Visits(atoll.sessions(), hosts, settings.port());
-        site = new Site(routes, visits, errors, settings.version());
+        site = new Site(routes, visits, atoll.stats().changes(), errors, settings.version());
         new Login(atoll.sessions(), visits, hosts, site).addTo(atoll.keys());
         site.raw("GET", "/ui", exchange -> Site.redirect(exchange, "/ui/"));
         site.raw("GET", "/ui/static/{file}", exchange -> StaticFiles.serve(exchange, exchange.path("file")));

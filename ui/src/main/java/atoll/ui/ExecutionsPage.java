@@ -4,6 +4,7 @@ import atoll.core.Atoll;
 import atoll.core.AtollException;
 import atoll.core.Caller;
 import atoll.core.ExecutionId;
+import atoll.core.Language;
 import atoll.core.PageRequest;
 import atoll.core.SandboxId;
 import atoll.core.execution.CodeExecRequest;
@@ -15,23 +16,30 @@ import atoll.core.execution.ExecutionRecord;
 import atoll.core.execution.ExitReason;
 import atoll.core.sandbox.Sandbox;
 import atoll.core.sandbox.SandboxState;
+import atoll.core.stats.Changes.Topic;
+import atoll.core.template.Template;
+import atoll.core.text.SearchText;
 import java.net.URLEncoder;
 import java.nio.charset.StandardCharsets;
+import java.time.Instant;
+import java.time.LocalDateTime;
+import java.time.ZoneOffset;
+import java.time.format.DateTimeParseException;
 import java.util.ArrayList;
+import java.util.EnumSet;
 import java.util.List;
-import java.util.Locale;
 import java.util.Map;
 import java.util.Optional;
+import java.util.Set;
 import java.util.stream.Collectors;
 import java.util.stream.Stream;
+import org.jspecify.annotations.Nullable;
 
 /** What ran: the history, and each execution with its code, its output, what it displayed and what can be done with it. */
 public final class ExecutionsPage implements Page {
     private static final String HOME = "/ui/executions";
     private static final String LIVE = "/ui/live/executions";
     private static final int PAGE_SIZE = 50;
-    private static final int SEARCH_STEP = 200;
-    private static final int MOST_SEARCHED = 2000;
     private static final int SHOWN_CODE = 120;
 
     private final Atoll atoll;
@@ -52,29 +60,56 @@ public final class ExecutionsPage implements Page {
             String duration,
             String createdAt) {}
 
-    /** What is asked for; empty where all are. */
-    public record Filter(String text, String sandbox, String state) {
+    /**
+     * What is asked for; empty where all are.
+     *
+     * @param state running, ended, or why they ended
+     * @param from a time of UTC as its input has it, {@code until} too
+     */
+    public record Filter(
+            String text, String sandbox, String state, String template, String language, String from, String until) {
         boolean isEmpty() {
-            return text.isEmpty() && sandbox.isEmpty() && state.isEmpty();
+            return equals(new Filter("", "", "", "", "", "", ""));
         }
 
-        boolean takes(ExecutionRecord execution) {
-            return text.isEmpty()
-                    || holds(execution.code())
-                    || execution.id().toString().equals(text)
-                    || execution.outcome().map(o -> holds(o.output().text())).orElse(false);
-        }
-
-        private boolean holds(String where) {
-            return where.toLowerCase(Locale.ROOT).contains(text.toLowerCase(Locale.ROOT));
+        /** For an address. */
+        String query() {
+            return Stream.of(
+                            Map.entry("q", text),
+                            Map.entry("sandbox", sandbox),
+                            Map.entry("state", state),
+                            Map.entry("template", template),
+                            Map.entry("language", language),
+                            Map.entry("from", from),
+                            Map.entry("until", until))
+                    .filter(one -> !one.getValue().isEmpty())
+                    .map(one -> one.getKey() + "=" + encoded(one.getValue()))
+                    .collect(Collectors.joining("&"));
         }
     }
 
-    /** What was found; {@code next} is where to go on. */
-    private record Found(List<ExecutionRecord> items, Optional<String> next) {}
+    /** What may be chosen. */
+    public record Choices(List<Map.Entry<String, String>> states, List<String> templates, List<String> languages) {}
 
-    /** The history; {@code older} is the address of the next page, or empty. */
-    public record Model(List<Row> rows, Filter filter, boolean filtered, String older, boolean isLive) {}
+    /**
+     * The history.
+     *
+     * @param older the address of the next page, or empty
+     * @param searches whether it was looked for one by one, so that there may be nothing in the next page
+     * @param stream where it is followed; null where it is not
+     */
+    public record Model(
+            List<Row> rows,
+            Filter filter,
+            boolean filtered,
+            String older,
+            boolean searches,
+            @Nullable String stream,
+            Choices choices) {
+        public boolean isLive() {
+            return stream != null;
+        }
+    }
 
     /**
      * One execution.
@@ -102,19 +137,19 @@ public final class ExecutionsPage implements Page {
         site.page(HOME, visit -> {
                     Model model = model(visit);
                     View view = View.page(Nav.EXECUTIONS, "Executions", "executions/page")
-                            .with("model", model);
-                    // Only the newest change, and a search is not cheap enough to be done twice a second.
-                    return model.isLive() ? view.live(LIVE + suffix(visit.rawQuery())) : view;
+                            .with("model", model)
+                            .script("search.js");
+                    return model.stream() == null ? view : view.live(model.stream());
                 })
                 .live(
                         LIVE,
+                        EnumSet.of(Topic.EXECUTIONS),
                         visit -> Map.of("list", View.fragment("executions/list").with("model", model(visit))))
                 .page(
                         HOME + "/{id}",
                         visit -> View.page(Nav.EXECUTIONS, "Execution", "executions/detail")
                                 .with("model", detail(visit))
                                 .script("results.js")
-                                .script("notebook.js")
                                 .script("execution.js")
                                 .allowInlineStyles())
                 .action(HOME + "/{id}/interrupt", (visit, _) -> {
@@ -125,64 +160,114 @@ public final class ExecutionsPage implements Page {
                 .action(HOME + "/{id}/again", (visit, _) -> again(visit));
     }
 
-    private static String suffix(String query) {
-        return query.isEmpty() ? "" : "?" + query;
-    }
-
     private static String given(Visit visit, String name) {
         String text = visit.query(name);
         return text == null ? "" : text.strip();
     }
 
+    private static Optional<String> some(String text) {
+        return Optional.of(text).filter(one -> !one.isEmpty());
+    }
+
     private Model model(Visit visit) {
-        var filter = new Filter(given(visit, "q"), given(visit, "sandbox"), given(visit, "state"));
-        Optional<String> cursor = Optional.of(given(visit, "cursor")).filter(text -> !text.isEmpty());
-        Found found = find(visit.caller(), filter, cursor);
+        var filter = new Filter(
+                given(visit, "q"),
+                given(visit, "sandbox"),
+                given(visit, "state"),
+                given(visit, "template"),
+                given(visit, "language"),
+                given(visit, "from"),
+                given(visit, "until"));
+        Optional<String> cursor = some(given(visit, "cursor"));
+        ExecutionQuery query = query(filter, cursor);
+        boolean searches = !query.wanted().isAny();
+        var found = find(visit.caller(), filter, query);
+        // Only the newest change, and a search is not cheap enough to be done with every execution.
+        boolean live = cursor.isEmpty() && !searches;
+        String words = filter.query();
         return new Model(
                 found.items().stream().map(ExecutionsPage::row).toList(),
                 filter,
                 !filter.isEmpty(),
                 found.next()
-                        .map(next -> HOME + "?cursor=" + encoded(next) + "&q=" + encoded(filter.text()) + "&sandbox="
-                                + encoded(filter.sandbox()) + "&state=" + encoded(filter.state()))
+                        .map(next -> HOME + "?cursor=" + encoded(next) + (words.isEmpty() ? "" : "&" + words))
                         .orElse(""),
-                cursor.isEmpty() && filter.text().isEmpty());
+                searches,
+                live ? LIVE + (words.isEmpty() ? "" : "?" + words) : null,
+                choices(visit));
     }
 
-    /** A page's worth. A search looks through so many at once and no more: people go on from there. */
-    private Found find(Caller caller, Filter filter, Optional<String> from) {
-        boolean searches = !filter.text().isEmpty();
-        Optional<SandboxId> sandbox =
-                Optional.of(filter.sandbox()).filter(text -> !text.isEmpty()).map(SandboxId::parse);
-        Optional<Boolean> running = running(filter.state());
-        List<ExecutionRecord> found = new ArrayList<>();
-        Optional<String> cursor = from;
-        int looked = 0;
-        do {
-            var page = atoll.executions()
-                    .list(
-                            caller,
-                            new ExecutionQuery(
-                                    sandbox,
-                                    Optional.empty(),
-                                    running,
-                                    new PageRequest(searches ? SEARCH_STEP : PAGE_SIZE, cursor)));
-            page.items().stream().filter(filter::takes).forEach(found::add);
-            looked += page.items().size();
-            cursor = page.next();
-        } while (cursor.isPresent() && found.size() < PAGE_SIZE && looked < MOST_SEARCHED);
-        return new Found(found, cursor);
+    private Choices choices(Visit visit) {
+        List<Map.Entry<String, String>> states = new ArrayList<>();
+        states.add(Map.entry("running", "Running"));
+        states.add(Map.entry("ended", "Ended"));
+        for (ExitReason reason : ExitReason.values()) {
+            states.add(Map.entry(reason.text(), words(reason)));
+        }
+        return new Choices(
+                states,
+                atoll.templates().list(visit.caller()).stream()
+                        .map(Template::id)
+                        .sorted()
+                        .toList(),
+                Stream.of(Language.values()).map(Language::text).toList());
     }
 
-    private static Optional<Boolean> running(String state) {
+    private static ExecutionQuery query(Filter filter, Optional<String> cursor) {
+        Optional<Boolean> running = filter.state().isEmpty()
+                ? Optional.empty()
+                : Optional.of(filter.state().equals("running"));
+        return new ExecutionQuery(
+                some(filter.sandbox()).map(SandboxId::parse),
+                Optional.empty(),
+                running,
+                new ExecutionQuery.Span(
+                        some(filter.from()).map(text -> time("from", text)),
+                        some(filter.until()).map(text -> time("until", text))),
+                new ExecutionQuery.Wanted(
+                        some(filter.text()).map(SearchText::new),
+                        some(filter.template()),
+                        some(filter.language()).map(Language::parse),
+                        reasons(filter.state())),
+                new PageRequest(PAGE_SIZE, cursor));
+    }
+
+    /** A page's worth; of what is an id, that one. */
+    private atoll.core.Page<ExecutionRecord> find(Caller caller, Filter filter, ExecutionQuery query) {
+        if (filter.text().startsWith(ExecutionId.PREFIX)) {
+            try {
+                return new atoll.core.Page<>(
+                        List.of(atoll.executions()
+                                .get(caller, ExecutionId.parse(filter.text()))
+                                .listed()),
+                        Optional.empty());
+            } catch (AtollException _) {
+                // It may stand in some code all the same.
+            }
+        }
+        return atoll.executions().list(caller, query);
+    }
+
+    private static Set<ExitReason> reasons(String state) {
         return switch (state) {
-            case "" -> Optional.empty();
-            case "running" -> Optional.of(true);
-            case "ended" -> Optional.of(false);
+            case "", "running", "ended" -> Set.of();
             default ->
-                throw AtollException.invalid(
-                        "state: \"" + start(state) + "\" (expected: running or ended)", "Choose one of them.");
+                Stream.of(ExitReason.values())
+                        .filter(reason -> reason.text().equals(state))
+                        .findFirst()
+                        .map(Set::of)
+                        .orElseThrow(() -> AtollException.invalid(
+                                "state: \"" + start(state) + "\" (expected: one of the list)", "Choose one of them."));
         };
+    }
+
+    private static Instant time(String name, String text) {
+        try {
+            return LocalDateTime.parse(text).toInstant(ZoneOffset.UTC);
+        } catch (DateTimeParseException e) {
+            throw AtollException.invalid(
+                    name + ": \"" + start(text) + "\" (expected: a time such as 2026-12-31T23:59)", "Correct it.");
+        }
     }
 
     private static String encoded(String text) {

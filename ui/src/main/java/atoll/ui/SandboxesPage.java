@@ -14,8 +14,10 @@ import atoll.core.sandbox.Sandbox;
 import atoll.core.sandbox.SandboxQuery;
 import atoll.core.sandbox.SandboxState;
 import atoll.core.sandbox.Term;
+import atoll.core.stats.Changes.Topic;
 import atoll.core.template.LimitChanges;
 import atoll.core.template.Template;
+import atoll.core.text.SearchText;
 import atoll.http.Form;
 import java.math.BigDecimal;
 import java.net.URLEncoder;
@@ -25,7 +27,6 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.EnumSet;
 import java.util.List;
-import java.util.Locale;
 import java.util.Map;
 import java.util.Optional;
 import java.util.OptionalInt;
@@ -38,7 +39,6 @@ public final class SandboxesPage implements Page {
     static final String PATH = "/ui/sandboxes";
     private static final String LIVE = "/ui/live/sandboxes";
     private static final int SHOWN = 100;
-    private static final int MOST_SEARCHED = 5000;
     private static final long MIB = 1 << 20;
     private static final Set<SandboxState> ALIVE = EnumSet.complementOf(EnumSet.of(SandboxState.ENDED));
 
@@ -87,21 +87,25 @@ public final class SandboxesPage implements Page {
      * The list.
      *
      * @param next the address of the page after this one; empty at the end
+     * @param stream where it is followed
      */
-    public record Rows(List<Row> rows, Filter filter, String next, String formToken, boolean mayChange) {}
+    public record Rows(
+            List<Row> rows, Filter filter, String next, String stream, String formToken, boolean mayChange) {}
 
     public record Model(Rows list, List<String> states, List<String> templates) {}
 
     @Override
     public void addTo(Site site) {
-        site.page(
-                        PATH,
-                        visit -> View.page(Nav.SANDBOXES, "Sandboxes", "sandboxes")
-                                .with("model", model(visit))
-                                .live(visit.rawQuery().isEmpty() ? LIVE : LIVE + "?" + visit.rawQuery())
-                                .script("sandboxes.js"))
+        site.page(PATH, visit -> {
+                    Model model = model(visit);
+                    return View.page(Nav.SANDBOXES, "Sandboxes", "sandboxes")
+                            .with("model", model)
+                            .live(model.list().stream())
+                            .script("search.js");
+                })
                 .live(
                         LIVE,
+                        EnumSet.of(Topic.SANDBOXES),
                         visit -> Map.of(
                                 "list", View.fragment("sandboxes/list").with("model", rows(visit, filter(visit)))))
                 .action(PATH, this::create);
@@ -149,45 +153,26 @@ public final class SandboxesPage implements Page {
         Optional<String> template = Optional.of(filter.template()).filter(id -> !id.isEmpty());
         Set<SandboxState> states = states(filter.state());
         Optional<String> cursor = Optional.ofNullable(visit.query("cursor")).filter(text -> !text.isEmpty());
-        List<Row> rows = new ArrayList<>();
-        String wanted = filter.text().toLowerCase(Locale.ROOT);
-        int size = wanted.isEmpty() ? SHOWN : PageRequest.MAX_LIMIT;
-        int looked = 0;
-        do {
-            var query = new SandboxQuery(states, template, Optional.empty(), Map.of(), new PageRequest(size, cursor));
-            atoll.core.Page<Sandbox> page = atoll.sandboxes().list(visit.caller(), query);
-            page.items().stream()
-                    .filter(sandbox -> wanted.isEmpty() || matches(sandbox, wanted))
-                    .limit(SHOWN - rows.size())
-                    .map(SandboxesPage::row)
-                    .forEach(rows::add);
-            cursor = page.next();
-            looked += page.items().size();
-        } while (!wanted.isEmpty() && cursor.isPresent() && rows.size() < SHOWN && looked < MOST_SEARCHED);
-        String next = wanted.isEmpty()
-                ? cursor.map(from -> PATH + "?state=" + escaped(filter.state()) + "&template="
-                                + escaped(filter.template()) + "&cursor=" + escaped(from))
-                        .orElse("")
-                : "";
-        return new Rows(rows, filter, next, visit.formToken(), visit.mayExecute());
+        Optional<SearchText> text =
+                Optional.of(filter.text()).filter(word -> !word.isEmpty()).map(SearchText::new);
+        var query =
+                new SandboxQuery(states, template, Optional.empty(), Map.of(), text, new PageRequest(SHOWN, cursor));
+        atoll.core.Page<Sandbox> page = atoll.sandboxes().list(visit.caller(), query);
+        String next = page.next()
+                .map(from -> PATH + "?q=" + escaped(filter.text()) + "&state=" + escaped(filter.state()) + "&template="
+                        + escaped(filter.template()) + "&cursor=" + escaped(from))
+                .orElse("");
+        return new Rows(
+                page.items().stream().map(SandboxesPage::row).toList(),
+                filter,
+                next,
+                visit.rawQuery().isEmpty() ? LIVE : LIVE + "?" + visit.rawQuery(),
+                visit.formToken(),
+                visit.mayExecute());
     }
 
     private static String escaped(String text) {
         return URLEncoder.encode(text, StandardCharsets.UTF_8);
-    }
-
-    private static boolean matches(Sandbox sandbox, String wanted) {
-        return sandbox.id().toString().contains(wanted)
-                || sandbox.name().filter(name -> name.contains(wanted)).isPresent()
-                || sandbox.template().contains(wanted)
-                || sandbox.end()
-                        .filter(end -> end.reason().text().contains(wanted)
-                                || end.detail().toLowerCase(Locale.ROOT).contains(wanted))
-                        .isPresent()
-                || sandbox.labels().entrySet().stream()
-                        .anyMatch(label -> (label.getKey() + "=" + label.getValue())
-                                .toLowerCase(Locale.ROOT)
-                                .contains(wanted));
     }
 
     static Row row(Sandbox sandbox) {

@@ -1,5 +1,7 @@
 package atoll.ui;
 
+import atoll.core.stats.Changes;
+import atoll.core.stats.Changes.Topic;
 import atoll.http.ErrorMapping;
 import atoll.http.ErrorReply;
 import atoll.http.EventStream;
@@ -15,11 +17,13 @@ import java.io.IOException;
 import java.net.URLEncoder;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.Set;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import org.slf4j.Logger;
@@ -33,6 +37,9 @@ public final class Site {
     private static final Logger LOG = LoggerFactory.getLogger(Site.class);
     private static final long LIVE_PERIOD_MILLIS = 500;
     private static final int QUIET_PERIODS = 30;
+    /** What is counted on the side may be a little newer than what was told of it. */
+    private static final int LOOK_ANYWAY = 10;
+
     private static final String HTML = "text/html; charset=utf-8";
     private static final String SCRIPT_HEADER = "Atoll-Script";
 
@@ -62,9 +69,11 @@ public final class Site {
             TemplateEngine.createPrecompiled(null, ContentType.Html, Site.class.getClassLoader(), "atoll.ui.templates");
     private final List<Nav> nav = new ArrayList<>();
     private final Messages messages = new Messages();
+    private final Changes changes;
     private final CountDownLatch closed = new CountDownLatch(1);
 
-    Site(RouteTable.Builder routes, Visits visits, ErrorMapping errors, String version) {
+    Site(RouteTable.Builder routes, Visits visits, Changes changes, ErrorMapping errors, String version) {
+        this.changes = changes;
         this.routes = routes;
         this.visits = visits;
         this.errors = errors;
@@ -121,9 +130,14 @@ public final class Site {
 
     /** A stream of live regions at {@code GET path}. Each goes out when it has changed, twice a second at most. */
     public Site live(String path, Live source) {
+        return live(path, Set.of(), source);
+    }
+
+    /** The same of what changes with these topics alone, and is not looked at before. */
+    public Site live(String path, Set<Topic> topics, Live source) {
         routes.get(path, exchange -> {
             Visit visit = visits.visitor(exchange).orElseThrow(Visits::loggedOut);
-            stream(exchange, visit, source);
+            stream(exchange, visit, topics, source);
         });
         return this;
     }
@@ -206,18 +220,23 @@ public final class Site {
         return output.toString();
     }
 
-    private void stream(Exchange exchange, Visit first, Live source) throws Exception {
+    private void stream(Exchange exchange, Visit first, Set<Topic> topics, Live source) throws Exception {
         EventStream events = exchange.events();
         Map<String, String> sent = new LinkedHashMap<>();
         Visit visit = first;
         int quiet = 0;
+        Changes.State seen = Changes.State.NONE;
         do {
             boolean changed = false;
-            for (Map.Entry<String, View> region : source.now(visit).entrySet()) {
-                String html = render(region.getValue(), Optional.of(visit));
-                if (!html.equals(sent.put(region.getKey(), html))) {
-                    send(events, region.getKey(), html);
-                    changed = true;
+            Changes.State now = changes.now();
+            if (quiet % LOOK_ANYWAY == 0 || topics.isEmpty() || !Collections.disjoint(now.since(seen), topics)) {
+                seen = now;
+                for (Map.Entry<String, View> region : source.now(visit).entrySet()) {
+                    String html = render(region.getValue(), Optional.of(visit));
+                    if (!html.equals(sent.put(region.getKey(), html))) {
+                        send(events, region.getKey(), html);
+                        changed = true;
+                    }
                 }
             }
             quiet = changed ? 0 : quiet + 1;

@@ -83,6 +83,25 @@ class ExecutionsPageTest {
     }
 
     @Test
+    void it_is_filtered_by_end_template_language_and_time() throws Exception {
+        var good = server.fixture.run("print one");
+        var bad = server.fixture.run("raise ValueError wrong");
+        assertThat(browser.get("/ui/executions?state=error").body())
+                .contains("href=\"/ui/executions/" + bad.executionId(), "value=\"error\" selected")
+                .doesNotContain("href=\"/ui/executions/" + good.executionId());
+        assertThat(browser.get("/ui/executions?language=bash").body()).contains("Nothing found<");
+        assertThat(browser.get("/ui/executions?template=none").body()).contains("Nothing found<");
+        assertThat(browser.get("/ui/executions?until=2000-01-01T00:00").body()).contains("Nothing found<");
+        assertThat(browser.get("/ui/executions?from=2000-01-01T00:00&until=2999-01-01T00:00")
+                        .body())
+                .contains(good.executionId().toString(), bad.executionId().toString(), "value=\"2000-01-01T00:00\"");
+        assertThat(browser.get("/ui/executions?from=odd").statusCode()).isEqualTo(400);
+        assertThat(browser.get("/ui/executions?q=" + good.executionId()).body())
+                .contains("href=\"/ui/executions/" + good.executionId())
+                .doesNotContain("href=\"/ui/executions/" + bad.executionId());
+    }
+
+    @Test
     void it_goes_page_by_page() throws Exception {
         var first = server.fixture.run("print first");
         for (int i = 0; i < 50; i++) {
@@ -109,9 +128,9 @@ class ExecutionsPageTest {
                         ran.sandboxId().toString())
                 .contains(
                         "data-api=\"/ui/v1/executions/" + ran.executionId() + "\"",
-                        "data-sandbox=\"" + ran.sandboxId() + "\" data-context=\"" + ran.contextId() + "\"",
+                        "href=\"/ui/v1/executions:notebook?sandbox_id=" + ran.sandboxId() + "&amp;context_id="
+                                + ran.contextId() + "\"",
                         "data-running=\"false\"",
-                        "id=\"execution-notebook\"",
                         "static/results.js");
     }
 

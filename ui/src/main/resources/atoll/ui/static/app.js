@@ -169,7 +169,7 @@ const atoll = (() => {
 
   // --- live regions ----------------------------------------------------------------------------------------------------
 
-  const path = document.body.dataset.live;
+  let path = document.body.dataset.live;
   let source = null;
 
   function badge(state, text) {
@@ -201,6 +201,14 @@ const atoll = (() => {
     });
   }
 
+  /** The regions have changed, and come from this stream from now on; without one they stay as they are. */
+  function follow(stream) {
+    source?.close();
+    source = null;
+    path = stream;
+    if (!document.hidden) connect();
+  }
+
   // A hidden page needs nothing, and browsers open six connections to a server at most.
   document.addEventListener("visibilitychange", () => {
     if (!document.hidden) connect();
@@ -214,5 +222,5 @@ const atoll = (() => {
 
   // --- times -----------------------------------------------------------------------------------------------------------
 
-  return { call, toast, words, confirmed, formToken, leave };
+  return { call, toast, words, confirmed, formToken, leave, follow };
 })();

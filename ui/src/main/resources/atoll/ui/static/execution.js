@@ -17,17 +17,5 @@
     location.reload();
   }
 
-  const save = document.getElementById("execution-notebook");
-  save.addEventListener("click", async () => {
-    save.disabled = true;
-    try {
-      await atollNotebook.download(page.dataset.sandbox, page.dataset.context);
-    } catch (error) {
-      atoll.toast(atoll.words(error), "bad");
-    } finally {
-      save.disabled = false;
-    }
-  });
-
   (page.dataset.running === "true" ? running() : ended()).catch((error) => atoll.toast(atoll.words(error), "bad"));
 })();
