@@ -75,7 +75,6 @@ final class KeysApi {
     }
 
     void create(Exchange exchange, Caller caller) throws IOException, InterruptedException {
-        caller.require(Scope.ADMIN);
         var fields = new Fields(exchange.readJson(), CREATE);
         Set<Scope> scopes = EnumSet.noneOf(Scope.class);
         for (String word : fields.textList("scopes").orElse(List.of())) {

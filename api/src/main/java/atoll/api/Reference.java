@@ -161,6 +161,10 @@ final class Reference {
     private static void article(StringBuilder out, Operation one) {
         out.append("\n<article id=\"%s\"><h3><span class=\"method\">%s</span> <code>%s</code></h3><p>%s</p>"
                 .formatted(escape(one.id()), one.method(), escape(one.path()), escape(one.summary())));
+        if (one.about().path("x-scope").isString()) {
+            out.append("<p>Needs a key that may <code>%s</code>.</p>"
+                    .formatted(escape(one.about().path("x-scope").asString(""))));
+        }
         paragraph(out, one.about().path("description"));
         if (!one.about().path("parameters").isEmpty()) {
             out.append("<table><tr><th>parameter<th>in<th>type<th>");

@@ -1,5 +1,7 @@
 package atoll.http;
 
+import java.util.function.Consumer;
+
 /**
  * Lets only requests of a known caller through.
  *
@@ -24,6 +26,28 @@ public abstract class Guard<C> {
      * @param socket whether it is to become a WebSocket
      */
     protected abstract C callerOf(Exchange exchange, boolean socket);
+
+    /** The same, that also asks whether the caller may: it throws what is answered instead. Asked before anything else of the request is read. */
+    public final Guard<C> and(Consumer<C> mayCall) {
+        return new Narrowed<>(this, mayCall);
+    }
+
+    private static final class Narrowed<C> extends Guard<C> {
+        private final Guard<C> wide;
+        private final Consumer<C> mayCall;
+
+        Narrowed(Guard<C> wide, Consumer<C> mayCall) {
+            this.wide = wide;
+            this.mayCall = mayCall;
+        }
+
+        @Override
+        protected C callerOf(Exchange exchange, boolean socket) {
+            C caller = wide.callerOf(exchange, socket);
+            mayCall.accept(caller);
+            return caller;
+        }
+    }
 
     public final RouteHandler guard(CallerHandler<C> handler) {
         return new Guarded<>(this, handler);
