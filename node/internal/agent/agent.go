@@ -88,6 +88,10 @@ type Agent struct {
 
 	helloMu sync.Mutex // one hello at a time
 
+	// Held while a tree is started, or told its limits; taken before mu, which is not held meanwhile: a tree's answers come after what it
+	// tells of victims of the memory guard, and that takes mu.
+	treeMu sync.Mutex
+
 	busyMu    sync.Mutex
 	active    int         // executions that run; guarded by busyMu
 	guardBusy bool        // what the init was told; guarded by busyMu
@@ -129,11 +133,13 @@ func (a *Agent) Reset(uint64) {
 // Close ends everything that the agent has started.
 func (a *Agent) Close() {
 	a.deadline.set(0)
+	a.treeMu.Lock()
 	a.mu.Lock()
 	t := a.tree
 	a.tree = nil
 	contexts := slices.Collect(maps.Values(a.contexts))
 	a.mu.Unlock()
+	a.treeMu.Unlock()
 	a.files.Close()
 	for _, c := range contexts {
 		c.mu.Lock()
@@ -569,10 +575,13 @@ func (a *Agent) tellGuard(busy bool) {
 
 // currentTree returns the living tree, starting one where the last has died.
 func (a *Agent) currentTree() (*tree, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.tree != nil && !a.tree.isDead() {
-		return a.tree, nil
+	if t := a.livingTree(); t != nil {
+		return t, nil
+	}
+	a.treeMu.Lock()
+	defer a.treeMu.Unlock()
+	if t := a.livingTree(); t != nil {
+		return t, nil
 	}
 	t, err := startTree(a.place, a.memoryGuard)
 	if err != nil {
@@ -582,16 +591,31 @@ func (a *Agent) currentTree() (*tree, error) {
 		t.end()
 		return nil, err
 	}
+	a.mu.Lock()
 	a.tree = t
+	a.mu.Unlock()
 	go a.watchTree(t)
 	return t, nil
 }
 
-// limit requires mu.
+// livingTree is nil where the last tree has died.
+func (a *Agent) livingTree() *tree {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.tree == nil || a.tree.isDead() {
+		return nil
+	}
+	return a.tree
+}
+
+// limit requires treeMu, and not mu.
 func (a *Agent) limit(t *tree) error {
+	a.mu.Lock()
+	wanted := a.hello.GetLimits()
+	a.mu.Unlock()
 	limits := &inner.Limits{
-		Processes: uint64(a.hello.GetLimits().GetMaxProcesses()),
-		OpenFiles: uint64(a.hello.GetLimits().GetMaxOpenFiles()),
+		Processes: uint64(wanted.GetMaxProcesses()),
+		OpenFiles: uint64(wanted.GetMaxOpenFiles()),
 	}
 	if limits.Processes == 0 {
 		limits.Processes = defaultMaxProcesses
@@ -602,13 +626,31 @@ func (a *Agent) limit(t *tree) error {
 	if _, err := t.call(context.Background(), &inner.Request{Limits: limits}); err != nil {
 		return fmt.Errorf("limits of the sandbox: %w", err)
 	}
-	if memory := a.hello.GetLimits().GetMemoryBytes(); memory != 0 {
+	if memory := wanted.GetMemoryBytes(); memory != 0 {
 		// Our gVisor reads there when to refuse a fork (node/runsc/patches).
 		if err := unix.Setrlimit(unix.RLIMIT_RSS, &unix.Rlimit{Cur: memory, Max: unix.RLIM_INFINITY}); err != nil {
 			return fmt.Errorf("limits of the sandbox: memory: %w", err)
 		}
 	}
-	return t.send(&inner.Request{Guard: &inner.Guard{LimitBytes: a.hello.GetLimits().GetMemoryBytes()}})
+	// That it dies is for whoever calls it next to find out.
+	if err := t.send(&inner.Request{Guard: &inner.Guard{LimitBytes: wanted.GetMemoryBytes()}}); !errors.Is(err, errTreeDied) {
+		return err
+	}
+	return nil
+}
+
+// limitAnew tells the living tree, if there is one, the limits of the hello if they differ from those before. Requires: treeMu is held.
+func (a *Agent) limitAnew(previous *agentv1.HelloRequest) error {
+	a.mu.Lock()
+	same := proto.Equal(a.hello.GetLimits(), previous.GetLimits())
+	a.mu.Unlock()
+	if t := a.livingTree(); t != nil && !same {
+		// The next tree is told as it starts.
+		if err := a.limit(t); !errors.Is(err, errTreeDied) {
+			return err
+		}
+	}
+	return nil
 }
 
 func (a *Agent) watchTree(t *tree) {

@@ -231,7 +231,7 @@ func (c *kernelContext) launch() (*kernel, error) {
 	}
 	t, err := c.agent.currentTree()
 	if err != nil {
-		return nil, &startError{detail: err.Error()}
+		return nil, &startError{detail: err.Error(), cause: err}
 	}
 	k, err := startKernel(t, c, spawn, known)
 	if errors.Is(err, unix.ENOENT) && !strings.HasPrefix(err.Error(), "working folder") {

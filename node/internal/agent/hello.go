@@ -19,7 +19,6 @@ import (
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/protobuf/proto"
 
 	agentv1 "atoll/node/gen/agentv1"
 	execv1 "atoll/node/gen/execv1"
@@ -168,7 +167,7 @@ func (a *Agent) forgetHeld() {
 // identify makes the sandbox what hello says: host name, user, environment, limits, randomness. What has not changed is not touched.
 func (a *Agent) identify(hello *agentv1.HelloRequest) error {
 	a.mu.Lock()
-	previous, u, t := a.hello, a.user, a.tree
+	previous, u := a.hello, a.user
 	a.mu.Unlock()
 	if hello.Untouched {
 		return a.identifyUntouched(hello)
@@ -192,16 +191,15 @@ func (a *Agent) identify(hello *agentv1.HelloRequest) error {
 			return &frame.Status{Code: codes.FailedPrecondition, Message: err.Error()}
 		}
 	}
+	a.treeMu.Lock()
 	a.mu.Lock()
 	a.hello, a.user = hello, u
 	a.generation.Add(1)
 	contexts := slices.Collect(maps.Values(a.contexts))
-	var err error
-	if t != nil && !t.isDead() && !proto.Equal(hello.Limits, previous.GetLimits()) {
-		err = a.limit(t)
-	}
 	a.mu.Unlock()
-	if err == nil || errors.Is(err, errTreeDied) {
+	err := a.limitAnew(previous)
+	a.treeMu.Unlock()
+	if err == nil {
 		_, err = a.currentTree()
 	}
 	if err != nil {
@@ -232,16 +230,15 @@ func (a *Agent) identifyUntouched(hello *agentv1.HelloRequest) error {
 	}
 	root.home = cmp.Or(root.home, "/")
 	root.groups = findGroups(root)
+	a.treeMu.Lock()
 	a.mu.Lock()
 	previous := a.hello
 	a.hello, a.user = hello, root
 	a.generation.Add(1)
-	var err error
-	if t := a.tree; t != nil && !t.isDead() && !proto.Equal(hello.Limits, previous.GetLimits()) {
-		err = a.limit(t)
-	}
 	a.mu.Unlock()
-	if err == nil || errors.Is(err, errTreeDied) {
+	err := a.limitAnew(previous)
+	a.treeMu.Unlock()
+	if err == nil {
 		_, err = a.currentTree()
 	}
 	if err != nil {

@@ -151,7 +151,8 @@ func (t *tree) exited(exit *inner.Exit) {
 	t.early[exit.Pid] = exit.WaitStatus()
 }
 
-// call sends a request and waits for its answer.
+// call sends a request and waits for its answer. Where that is errTreeDied, the tree is dead. The answer comes by way of the goroutine that
+// tells of victims, so no lock that is needed for that may be held.
 func (t *tree) call(ctx context.Context, request *inner.Request, files ...int) (*inner.Event, error) {
 	answer := make(chan *inner.Event, 1)
 	t.mu.Lock()
@@ -166,6 +167,10 @@ func (t *tree) call(ctx context.Context, request *inner.Request, files ...int) (
 	}
 	if err := t.send(request, files...); err != nil {
 		forget()
+		if errors.Is(err, errTreeDied) {
+			// Its socket is closed some time before its end is known. Who asks for another tree must not be given this one again.
+			<-t.dead
+		}
 		return nil, err
 	}
 	patience := newAlarm(initPatience)
@@ -204,6 +209,7 @@ func (e *initError) Unwrap() error {
 	return e.errno
 }
 
+// send is for what needs no answer.
 func (t *tree) send(request *inner.Request, files ...int) error {
 	header, body, err := inner.Encode(request)
 	if err != nil {
@@ -226,13 +232,17 @@ func (t *tree) send(request *inner.Request, files ...int) error {
 		sent, sendErr = unix.SendmsgN(int(fd), message, rights, nil, unix.MSG_NOSIGNAL)
 		return !errors.Is(sendErr, unix.EAGAIN) && !errors.Is(sendErr, unix.EINTR)
 	})
-	if err != nil || sendErr != nil {
+	if err == nil {
+		err = sendErr
+	}
+	if err == nil && sent < len(message) {
+		_, err = t.control.Write(message[sent:])
+	}
+	if errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, os.ErrClosed) {
 		return errTreeDied
 	}
-	if sent < len(message) {
-		if _, err := t.control.Write(message[sent:]); err != nil {
-			return errTreeDied
-		}
+	if err != nil {
+		return fmt.Errorf("the inner init is not to be reached: %w", err)
 	}
 	return nil
 }
