@@ -48,7 +48,7 @@ type command struct {
 func (c command) alone() bool { return c.name == "template init" || c.name == "completion" }
 
 var commands = []command{
-	{"exec", "'CODE' [-l LANGUAGE] [-s SANDBOX] [-c CONTEXT] [-t SECONDS] [--json]", "run code in an interpreter that keeps its state; - reads it from stdin", statusUnable, runExec},
+	{"exec", "'CODE' [-l LANGUAGE] [-s SANDBOX] [-c CONTEXT] [--timeout SECONDS] [--json]", "run code in an interpreter that keeps its state; without CODE, and as -, it comes from stdin", statusUnable, runExec},
 	{"run", "[-s SANDBOX | --template T] [-i] [-t] [--user U] [--cwd D] [-e K=V] [--timeout SECONDS] [-d] [--keep] [--json] [--] ARGV…", "run a program; its exit code is passed on", statusNotRun, runRun},
 	{"shell", "[SANDBOX] [--attach PROCESS] [--template T] [--user U] [--cwd D] [-e K=V] [--keep]", "a terminal in a sandbox", statusNotRun, runShell},
 	{"ps", "[SANDBOX] [--all] [--json]", "what runs in a sandbox, or in all; --all: also what our API started and has ended", statusUnable, runPs},
@@ -261,13 +261,18 @@ func parseExec(arguments []string, stdin io.Reader) (request, bool, error) {
 	flags.StringVar(&r.Sandbox, "s", "", "")
 	flags.StringVar(&r.Context, "c", "", "")
 	flags.Float64Var(&r.TimeoutSeconds, "t", 0, "")
+	flags.Float64Var(&r.TimeoutSeconds, "timeout", 0, "")
 	asJSON := flags.Bool("json", false, "")
 	code, err := flags.parse(arguments)
 	if err != nil {
 		return request{}, false, err
 	}
-	if len(code) != 1 {
-		return request{}, false, usageError(fmt.Sprintf("%d pieces of code (expected: one, in quotes)", len(code)))
+	file, ok := stdin.(*os.File)
+	switch typed := ok && isTerminal(file); {
+	case len(code) == 0 && !typed:
+		code = []string{"-"}
+	case len(code) != 1:
+		return request{}, false, usageError(fmt.Sprintf("%d pieces of code (expected: one, in quotes; - reads it from stdin)", len(code)))
 	}
 	r.Code, r.Stream = code[0], true
 	if r.Code == "-" {
@@ -275,7 +280,9 @@ func parseExec(arguments []string, stdin io.Reader) (request, bool, error) {
 		if err != nil {
 			return request{}, false, fmt.Errorf("reading the code: %w", err)
 		}
-		r.Code = string(text)
+		if r.Code = string(text); strings.TrimSpace(r.Code) == "" {
+			return request{}, false, usageError("no code, and nothing to read on stdin")
+		}
 	}
 	return r, *asJSON, nil
 }

@@ -122,13 +122,27 @@ func TestEventLargerThanTheReadBufferArrivesWhole(t *testing.T) {
 	}
 }
 
-func TestDashReadsTheCodeFromStdin(t *testing.T) {
-	asked, _ := serving(t, 200, completed)
-	if _, _, _, err := call(t, "-"); err != nil {
-		t.Fatal(err)
+func TestCodeIsReadFromStdinByADashAndWhereNoneIsGiven(t *testing.T) {
+	for _, arguments := range [][]string{{"-"}, {}} {
+		asked, _ := serving(t, 200, completed)
+		if _, _, _, err := call(t, arguments...); err != nil {
+			t.Fatal(err)
+		}
+		if asked.Code != "from stdin" {
+			t.Errorf("%q: code %q (expected: from stdin)", arguments, asked.Code)
+		}
 	}
-	if asked.Code != "from stdin" {
-		t.Errorf("code %q (expected: from stdin)", asked.Code)
+	if status, _, _, err := cli(t, " \n", "exec"); status != 2 || err == nil || !strings.Contains(err.Error(), "no code") {
+		t.Errorf("status %d, %v (expected: 2, no code)", status, err)
+	}
+}
+
+func TestTimeLimitHasTheNameThatItHasElsewhereToo(t *testing.T) {
+	for _, flag := range []string{"-t", "--timeout"} {
+		asked, _ := serving(t, 200, completed)
+		if _, _, _, err := call(t, "x", flag, "2.5"); err != nil || asked.TimeoutSeconds != 2.5 {
+			t.Errorf("%s: %v, %v (expected: 2.5)", flag, asked.TimeoutSeconds, err)
+		}
 	}
 }
 
