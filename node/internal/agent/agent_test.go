@@ -445,6 +445,32 @@ func TestState_lives_on_between_executions(t *testing.T) {
 	b.exec("ctx", "print(x)").prints("2\n").ends(execv1.ExitReason_EXIT_REASON_COMPLETED, true)
 }
 
+func TestCode_may_begin_with_a_byte_order_mark(t *testing.T) {
+	b := newBox(t)
+	b.open("ctx", "python")
+	b.open("sh", "bash")
+	b.exec("ctx", "\uFEFFprint(1)").prints("1\n")
+	b.exec("sh", "\uFEFFecho 1").prints("1\n")
+}
+
+func TestContext_starts_in_a_folder_named_as_files_are(t *testing.T) {
+	b := newBox(t)
+	if err := os.Mkdir(filepath.Join(b.home, "sub"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for i, named := range []string{"~", "sub", "~/sub", b.home + "/sub"} {
+		folder := b.home
+		if i > 0 {
+			folder += "/sub"
+		}
+		id := fmt.Sprint("ctx", i)
+		if context := b.openSpec(&execv1.ContextSpec{ContextId: id, Language: "bash", Cwd: named}); context.Cwd != folder {
+			t.Errorf("%s: %s (expected: %s)", named, context.Cwd, folder)
+		}
+		b.exec(id, "pwd").prints(folder + "\n")
+	}
+}
+
 func TestBash_keeps_variables_functions_and_folder(t *testing.T) {
 	b := newBox(t)
 	b.open("sh", "bash")

@@ -326,7 +326,9 @@ func (c *kernelContext) run(e *execution) {
 	changes := c.changesSince(e)
 	begun := time.Now()
 	e.start(begun)
-	execute := &command{Op: "execute", ID: e.spec.ExecutionId, Code: &e.spec.Code, Silent: e.spec.Silent, Env: e.spec.Env}
+	// Files that were saved on Windows begin with a byte order mark, which no interpreter takes in a cell.
+	code := strings.TrimPrefix(e.spec.Code, "\uFEFF")
+	execute := &command{Op: "execute", ID: e.spec.ExecutionId, Code: &code, Silent: e.spec.Silent, Env: e.spec.Env}
 	if len(e.spec.Code) > bigCode {
 		go func() { _ = k.send(execute, 0) }()
 	} else if err := k.send(execute, 0); err != nil {

@@ -457,15 +457,14 @@ func (a *Agent) cwdOf(spec *execv1.ContextSpec) string {
 
 // cwdLocked requires mu.
 func (a *Agent) cwdLocked(spec *execv1.ContextSpec) string {
-	switch {
-	case spec.Cwd != "":
-		return spec.Cwd
-	case a.hello.GetWorkdir() != "":
-		return a.hello.Workdir
-	case a.user != nil:
-		return a.user.home
+	home := "/"
+	if a.user != nil {
+		home = a.user.home
 	}
-	return "/"
+	if spec.Cwd == "" && a.hello.GetWorkdir() != "" {
+		return a.hello.Workdir
+	}
+	return folder(spec.Cwd, home)
 }
 
 // spawnOf says how to start the kernel of a context, and what it then knows.

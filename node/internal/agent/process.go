@@ -192,18 +192,25 @@ func (a *Agent) spawnOfProcess(spec *execv1.ProcessSpec) (*inner.Spawn, error) {
 	delete(env, inner.ContextVariable)
 	delete(env, inner.KernelPart)
 	env[inner.ProcessVariable] = spec.ProcessId
-	cwd := spec.Cwd
-	switch {
-	case cwd == "" && hello.GetWorkdir() != "":
+	cwd := folder(spec.Cwd, u.home)
+	if spec.Cwd == "" && hello.GetWorkdir() != "" {
 		cwd = hello.Workdir
-	case !filepath.IsAbs(cwd):
-		cwd = filepath.Join(u.home, cwd)
 	}
 	spawn := &inner.Spawn{Argv: spec.Argv, Cwd: cwd, Uid: u.uid, Gid: u.gid, Groups: u.groups, Terminal: spec.Terminal != nil}
 	for _, name := range slices.Sorted(maps.Keys(env)) {
 		spawn.Env = append(spawn.Env, name+"="+env[name])
 	}
 	return spawn, nil
+}
+
+// folder is a folder's path as callers write it: a relative one, and ~, start at the home. So do those of files.
+func folder(path, home string) string {
+	if path == "~" || strings.HasPrefix(path, "~/") {
+		path = path[1:]
+	} else if filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(home, path)
 }
 
 // start starts the program. An error is a status, and then nothing has run.

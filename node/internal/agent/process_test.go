@@ -228,6 +228,8 @@ func TestProcess_program_is_found_in_the_path_of_its_environment_relative_to_its
 	b := newBox(t)
 	b.shell("mkdir -p sub/bin; printf '#!/bin/sh\necho mine $0\n' >sub/bin/tool; chmod 755 sub/bin/tool; mkdir first; echo x >first/tool").wait().endsWith(0, "")
 	b.start(&execv1.ProcessSpec{Argv: []string{"tool"}, Cwd: "sub", Env: map[string]string{"PATH": b.home + "/first:bin"}}).wait().endsWith(0, "mine "+b.home+"/sub/bin/tool\n")
+	b.start(&execv1.ProcessSpec{Argv: []string{"./bin/tool"}, Cwd: "~/sub"}).wait().endsWith(0, "mine "+b.home+"/sub/bin/tool\n")
+	b.start(&execv1.ProcessSpec{Argv: []string{"sub/bin/tool"}, Cwd: "~"}).wait().endsWith(0, "mine "+b.home+"/sub/bin/tool\n")
 	b.start(&execv1.ProcessSpec{Argv: []string{"./bin/tool"}, Cwd: b.home + "/sub"}).wait().endsWith(0, "mine "+b.home+"/sub/bin/tool\n")
 }
 
