@@ -120,6 +120,7 @@ var noVerb = map[string]string{
 	"llms":                  "for language models",
 	"openapi":               "for programs that make clients",
 	"mcp":                   "for MCP clients",
+	"mcpStream":             "for MCP clients",
 	"mcpEnd":                "for MCP clients",
 	"executionEvents":       "exec shows them while they come; afterwards logs has the output",
 	"listContextExecutions": "execution ls --context asks the same",

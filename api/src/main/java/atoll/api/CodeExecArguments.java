@@ -3,10 +3,14 @@ package atoll.api;
 import atoll.core.AtollException;
 import atoll.core.ErrorCode;
 import atoll.core.execution.CodeExecRequest;
+import atoll.http.Json;
 import java.nio.charset.StandardCharsets;
+import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
+import tools.jackson.core.JacksonException;
 import tools.jackson.databind.JsonNode;
+import tools.jackson.databind.node.ObjectNode;
 
 /** The arguments of {@code code_exec}, as they come by HTTP and by MCP. */
 final class CodeExecArguments {
@@ -28,6 +32,8 @@ final class CodeExecArguments {
     private static final Set<String> BY_TOOL =
             Set.of("code", "template", "language", "sandbox_id", "context_id", "timeout_seconds", "env", "list_files");
 
+    private static final Set<String> NO_TEXTS = Set.of("timeout_seconds", "env", "list_files");
+
     private static final Set<String> IN_CONTEXT =
             Set.of("tool", "code", "timeout_seconds", "env", "list_files", "stream", "background");
 
@@ -42,7 +48,40 @@ final class CodeExecArguments {
     }
 
     static CodeExecArguments byTool(JsonNode arguments) {
-        return new CodeExecArguments(new Fields(arguments, BY_TOOL));
+        return new CodeExecArguments(new Fields(asMeant(arguments), BY_TOOL));
+    }
+
+    /**
+     * Models fill in what they may leave out with empty texts, and clients (Claude Code 2.1 among them) send numbers, booleans and objects as texts. What can only
+     * be meant one way is taken so; all else stays as it is, and is refused with what was expected.
+     */
+    private static JsonNode asMeant(JsonNode arguments) {
+        if (!arguments.isObject()) {
+            return arguments;
+        }
+        ObjectNode meant = Json.mapper().createObjectNode();
+        for (Map.Entry<String, JsonNode> argument : arguments.properties()) {
+            JsonNode value = argument.getValue();
+            String text = value.isString() ? value.stringValue() : "";
+            boolean leftOut =
+                    value.isString() && text.isBlank() && !argument.getKey().equals("code");
+            if (!leftOut) {
+                meant.set(argument.getKey(), NO_TEXTS.contains(argument.getKey()) ? typed(text, value) : value);
+            }
+        }
+        return meant;
+    }
+
+    /** The value that a text spells in JSON. */
+    private static JsonNode typed(String text, JsonNode otherwise) {
+        if (text.isEmpty()) {
+            return otherwise;
+        }
+        try {
+            return Json.mapper().readTree(text);
+        } catch (JacksonException _) {
+            return otherwise;
+        }
     }
 
     /** Of a call whose path names sandbox and context. */

@@ -40,7 +40,7 @@ final class ContextsApi {
     }
 
     void create(Exchange exchange, Caller caller) throws IOException, InterruptedException {
-        var fields = new Fields(exchange.readJson(), CREATE);
+        var fields = new Fields(exchange.readJsonIfAny(), CREATE);
         var request =
                 new CreateContext(fields.text("language"), fields.text("cwd").orElse(""), fields.texts("env"));
         exchange.json(201, Wire.ContextView.of(contexts.create(caller, sandbox(exchange), request)));

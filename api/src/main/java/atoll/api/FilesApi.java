@@ -238,7 +238,8 @@ final class FilesApi {
         BodyStream body = exchange.bodyStream();
         var what = new WriteFile(
                 path(exchange),
-                choice("write", exchange.query("write"), WriteFile.Mode.REPLACE, WriteFile.Mode::of),
+                choice(exchange, "write", WriteFile.Mode.values(), WriteFile.Mode::text)
+                        .orElse(WriteFile.Mode.REPLACE),
                 exchange.query("offset", 0, 0, Long.MAX_VALUE),
                 mode("mode", exchange.query("mode")),
                 exchange.query("parents", true),
@@ -344,7 +345,7 @@ final class FilesApi {
                 exchange.query("regex", false),
                 exchange.query("ignore_case", false),
                 exchange.query("hidden", false),
-                Optional.ofNullable(exchange.query("type")).map(type -> choice("type", type, FileType::of)),
+                choice(exchange, "type", FileType.values(), FileType::text),
                 (int) exchange.query("limit", 1000, 1, FileOperation.Find.MOST));
         FileReply reply = apply(exchange, caller, user(exchange), find);
         List<?> items = find.content().isEmpty()
@@ -492,18 +493,12 @@ final class FilesApi {
     }
 
     private static ArchiveFormat format(Exchange exchange) {
-        return choice("format", exchange.query("format"), ArchiveFormat.TAR, ArchiveFormat::of);
+        return choice(exchange, "format", ArchiveFormat.values(), ArchiveFormat::text)
+                .orElse(ArchiveFormat.TAR);
     }
 
-    private static <T> T choice(String name, @Nullable String text, T otherwise, Function<String, Optional<T>> of) {
-        return text == null ? otherwise : choice(name, text, of);
-    }
-
-    static <T> T choice(String name, String text, Function<String, Optional<T>> of) {
-        return of.apply(text)
-                .orElseThrow(() -> AtollException.invalid(
-                        "%s: \"%s\" (expected: one of those in /openapi.json)".formatted(name, text),
-                        "Correct the value."));
+    private static <T> Optional<T> choice(Exchange exchange, String name, T[] values, Function<T, String> text) {
+        return Optional.ofNullable(exchange.query(name)).map(word -> Choices.of(name, word, values, text));
     }
 
     /** Permission bits as people write them: octal digits. */

@@ -37,7 +37,10 @@ import tools.jackson.databind.JsonNode;
  * request a cancellation means, so sessions outlive restarts. Since 2026-07-28 each request carries its version in {@code params._meta}, and closing the answer cancels it.
  */
 final class McpApi {
-    private static final List<String> HANDSHAKE = List.of("2025-11-25", "2025-06-18", "2025-03-26");
+    /** Those of 2024 had another transport in their time, but clients came to send the same messages by this one. */
+    private static final List<String> HANDSHAKE =
+            List.of("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05", "2024-10-07");
+
     private static final List<String> MODERN = List.of("2026-07-28");
     private static final String META_VERSION = "io.modelcontextprotocol/protocolVersion";
     private static final String META_CAPABILITIES = "io.modelcontextprotocol/clientCapabilities";
@@ -49,6 +52,22 @@ final class McpApi {
     private static final Duration PLAIN_FOR = Duration.ofSeconds(10);
 
     private static final Duration KEEP_ALIVE = Duration.ofSeconds(15);
+    /** Both, where a client cancels by closing the answer: that is only found out by writing to it. */
+    private static final Duration NOTICE_CLOSE = Duration.ofSeconds(1);
+
+    /** What the transport's clients send; a wildcard would not cover {@code Authorization}. */
+    private static final String PAGE_HEADERS = String.join(
+            ", ",
+            "Authorization",
+            "X-API-Key",
+            "Content-Type",
+            "Accept",
+            "Last-Event-ID",
+            SESSION,
+            VERSION,
+            "Mcp-Method",
+            "Mcp-Name");
+
     private static final Set<String> LOOPBACK = Set.of("localhost", "127.0.0.1", "[::1]", "::1");
     private static final String INSTRUCTIONS =
             "Use code_exec to run code. Pass the sandbox_id of a result to go on with its state; without it you get a fresh sandbox.";
@@ -63,10 +82,35 @@ final class McpApi {
     private final CodeExecution codeExecution;
     private final String version;
     private final Set<String> allowedOrigins;
-    private final ConcurrentMap<Running, ExecutionHandle> running = new ConcurrentHashMap<>();
+    private final ConcurrentMap<Running, Cancellation> running = new ConcurrentHashMap<>();
 
     /** A call that runs: request ids are only unique within the session of a key. */
     private record Running(String key, String session, String requestId) {}
+
+    /** What interrupts a call, also one whose sandbox is still being made or resumed when the cancellation comes. */
+    private static final class Cancellation {
+        private volatile boolean cancelled;
+        private volatile @Nullable ExecutionHandle handle;
+
+        void cancel() {
+            cancelled = true;
+            interruptWhatRuns();
+        }
+
+        void begun(ExecutionHandle started) {
+            handle = started;
+            if (cancelled) {
+                interruptWhatRuns();
+            }
+        }
+
+        private void interruptWhatRuns() {
+            ExecutionHandle started = handle;
+            if (started != null) {
+                started.interrupt();
+            }
+        }
+    }
 
     /** What one message is answered; empty for a notification. */
     private record Reply(int status, Map<String, Object> message) {}
@@ -112,8 +156,9 @@ final class McpApi {
             batch(exchange, caller, body);
             return;
         }
-        JsonNode id = body.get("id");
+        JsonNode id = idOf(body);
         try {
+            checkForm(body);
             boolean modern = checkVersion(exchange, body);
             if (isToolCall(body)) {
                 call(exchange, caller, body, modern);
@@ -130,6 +175,23 @@ final class McpApi {
         }
     }
 
+    /** What a browser asks before a page's call, without the key: whether the page may make it, and with which headers. */
+    void preflight(Exchange exchange) throws IOException, InterruptedException {
+        checkOrigin(exchange);
+        exchange.responseHeader("Access-Control-Allow-Methods", "POST, DELETE");
+        exchange.responseHeader("Access-Control-Allow-Headers", PAGE_HEADERS);
+        exchange.responseHeader("Access-Control-Max-Age", "7200");
+        exchange.empty(204);
+    }
+
+    /** There is no stream of the server's own. A page is to see that, too, or takes the answer for a broken connection. */
+    void get(Exchange exchange, Caller caller) {
+        checkOrigin(exchange);
+        exchange.responseHeader("Allow", "DELETE, OPTIONS, POST");
+        throw new HttpFailure(
+                new ErrorReply(405, "method_not_allowed", "/mcp does not take GET", "", "use DELETE, OPTIONS, POST"));
+    }
+
     /** Ends a session; there is nothing to end. */
     void delete(Exchange exchange, Caller caller) throws IOException, InterruptedException {
         checkOrigin(exchange);
@@ -139,16 +201,14 @@ final class McpApi {
     /** A browser's page may call only from this machine, or from where the operator said: else any page could try, by DNS rebinding. */
     private void checkOrigin(Exchange exchange) {
         String origin = exchange.header("Origin");
-        if (origin == null || allowedOrigins.contains(origin)) {
+        if (origin == null) {
             return;
         }
-        try {
-            String host = new URI(origin).getHost();
-            if (host != null && LOOPBACK.contains(host)) {
-                return;
-            }
-        } catch (URISyntaxException _) {
-            // Refused like any other.
+        if (isAllowed(origin)) {
+            exchange.responseHeader("Access-Control-Allow-Origin", origin);
+            exchange.responseHeader("Access-Control-Expose-Headers", SESSION + ", WWW-Authenticate");
+            exchange.responseHeader("Vary", "Origin");
+            return;
         }
         throw new HttpFailure(new ErrorReply(
                 403,
@@ -156,6 +216,18 @@ final class McpApi {
                 "pages of this origin may not call /mcp",
                 "",
                 "start the server with --allowed-origins"));
+    }
+
+    private boolean isAllowed(String origin) {
+        if (allowedOrigins.contains(origin)) {
+            return true;
+        }
+        try {
+            String host = new URI(origin).getHost();
+            return host != null && LOOPBACK.contains(host);
+        } catch (URISyntaxException _) {
+            return false;
+        }
     }
 
     /** Whether the message is of the age without a handshake; throws if its version is not served. */
@@ -195,6 +267,21 @@ final class McpApi {
         return true;
     }
 
+    private static void checkForm(JsonNode message) {
+        if (!message.isObject() || !message.path("jsonrpc").asString("").equals("2.0")) {
+            throw new McpFailure(INVALID_REQUEST, "not a JSON-RPC 2.0 message", null);
+        }
+        if (message.has("id") && idOf(message) == null) {
+            throw new McpFailure(INVALID_REQUEST, "an id is a string or a number", null);
+        }
+    }
+
+    /** Null where there is none that could be answered. */
+    private static @Nullable JsonNode idOf(JsonNode message) {
+        JsonNode id = message.get("id");
+        return id != null && (id.isString() || id.isNumber()) ? id : null;
+    }
+
     private static McpFailure unsupported(String requested) {
         var supported = new ArrayList<String>(MODERN);
         supported.addAll(HANDSHAKE);
@@ -210,10 +297,15 @@ final class McpApi {
 
     /** Batches exist in 2025-03-26 only; what they hold is answered one after the other. */
     private void batch(Exchange exchange, Caller caller, JsonNode messages) throws IOException, InterruptedException {
+        if (messages.isEmpty()) {
+            exchange.json(400, error(null, new McpFailure(INVALID_REQUEST, "an empty batch", null)));
+            return;
+        }
         var replies = new ArrayList<Map<String, Object>>();
         for (JsonNode message : messages) {
-            JsonNode id = message.get("id");
+            JsonNode id = idOf(message);
             try {
+                checkForm(message);
                 if (isToolCall(message)) {
                     replies.add(message(id, callPlainly(caller, message)));
                 } else {
@@ -231,9 +323,6 @@ final class McpApi {
     }
 
     private Optional<Reply> answer(Exchange exchange, Caller caller, JsonNode message, boolean modern) {
-        if (!message.isObject() || !message.path("jsonrpc").asString("").equals("2.0")) {
-            throw new McpFailure(INVALID_REQUEST, "not a JSON-RPC 2.0 message", null);
-        }
         JsonNode id = message.get("id");
         String method = message.path("method").asString("");
         if (id == null) {
@@ -310,9 +399,9 @@ final class McpApi {
         }
         JsonNode requestId = params.get("requestId");
         if (requestId != null) {
-            ExecutionHandle handle = running.get(new Running(caller.key().toString(), session, requestId.toString()));
-            if (handle != null) {
-                handle.interrupt();
+            Cancellation call = running.get(new Running(caller.key().toString(), session, requestId.toString()));
+            if (call != null) {
+                call.cancel();
             }
         }
     }
@@ -340,19 +429,30 @@ final class McpApi {
 
     private void call(Exchange exchange, Caller caller, JsonNode message, boolean modern)
             throws IOException, InterruptedException {
-        JsonNode id = message.get("id");
+        String session = exchange.header(SESSION);
+        var key =
+                new Running(caller.key().toString(), session == null ? "" : session, String.valueOf(message.get("id")));
+        var cancellation = new Cancellation();
+        if (session != null) {
+            running.put(key, cancellation);
+        }
+        try {
+            call(exchange, caller, message, modern, cancellation);
+        } finally {
+            running.remove(key, cancellation);
+        }
+    }
+
+    private void call(Exchange exchange, Caller caller, JsonNode message, boolean modern, Cancellation cancellation)
+            throws IOException, InterruptedException {
         ExecutionHandle handle;
         try {
             handle = start(caller, message);
         } catch (AtollException e) {
-            exchange.json(200, message(id, finished(McpTool.refusal(e), modern)));
+            exchange.json(200, message(message.get("id"), finished(McpTool.refusal(e), modern)));
             return;
         }
-        String session = exchange.header(SESSION);
-        var key = new Running(caller.key().toString(), session == null ? "" : session, String.valueOf(id));
-        if (session != null) {
-            running.put(key, handle);
-        }
+        cancellation.begun(handle);
         try (var feed = new Ahead<>(handle.executionId().toString(), handle::next, handle::close)) {
             new Call(exchange, message, feed, modern).run();
         } catch (ClientGoneException e) {
@@ -361,8 +461,6 @@ final class McpApi {
                 handle.interrupt();
             }
             throw e;
-        } finally {
-            running.remove(key, handle);
         }
     }
 
@@ -389,7 +487,8 @@ final class McpApi {
         Call(Exchange exchange, JsonNode message, Ahead<ExecutionUpdate> feed, boolean modern) {
             this.exchange = exchange;
             this.id = message.path("id");
-            this.progressToken = message.path("params").path("_meta").get("progressToken");
+            JsonNode token = message.path("params").path("_meta").path("progressToken");
+            this.progressToken = token.isString() || token.isNumber() ? token : null;
             this.feed = feed;
             this.modern = modern;
             this.mayStream = exchange.accepts("text/event-stream");
@@ -400,10 +499,11 @@ final class McpApi {
             if (progress) {
                 stream().flush();
             }
-            long plainUntil = System.nanoTime() + PLAIN_FOR.toNanos();
+            long plainUntil = System.nanoTime() + (modern ? NOTICE_CLOSE : PLAIN_FOR).toNanos();
             while (true) {
-                Duration wait =
-                        events == null ? Duration.ofNanos(Math.max(0, plainUntil - System.nanoTime())) : KEEP_ALIVE;
+                Duration wait = events == null
+                        ? Duration.ofNanos(Math.max(0, plainUntil - System.nanoTime()))
+                        : (modern ? NOTICE_CLOSE : KEEP_ALIVE);
                 ExecutionUpdate update = feed.poll();
                 if (update == null) {
                     if (events != null) {

@@ -98,9 +98,10 @@ final class McpTool {
             lines.add("(no output)");
         }
         if (outcome.exitReason() != ExitReason.COMPLETED && outcome.exitReason() != ExitReason.ERROR) {
-            lines.add("[" + outcome.exitReason().text() + "] " + outcome.detail());
+            lines.add(("[" + outcome.exitReason().text() + "] " + outcome.detail()).strip());
         }
-        if (outcome.exitReason() == ExitReason.COMPLETED && outcome.exitCode().orElse(0) != 0) {
+        boolean ended = outcome.exitReason() == ExitReason.COMPLETED || outcome.exitReason() == ExitReason.EXITED;
+        if (ended && outcome.exitCode().orElse(0) != 0) {
             lines.add("[exit code " + outcome.exitCode().getAsInt() + "]");
         }
         if (!outcome.stateKept()) {

@@ -48,6 +48,8 @@ public final class NativeApi {
                 }))
                 .post("/mcp", execute.guard(mcp::post))
                 .delete("/mcp", execute.guard(mcp::delete))
+                .get("/mcp", execute.guard(mcp::get))
+                .add("OPTIONS", "/mcp", mcp::preflight)
                 .get("/healthz", health::health)
                 .get("/openapi.json", exchange -> exchange.bytes(200, "application/json", OpenApi.DOCUMENT))
                 .get("/docs", exchange -> OpenApi.REFERENCE.docs(exchange))
@@ -74,9 +76,9 @@ public final class NativeApi {
         var stats = new StatsApi(atoll.stats());
         var keys = new KeysApi(atoll.keys());
 
-        Guard<Caller> read = needing(auth, Scope.READ);
-        Guard<Caller> execute = needing(auth, Scope.EXECUTE);
-        Guard<Caller> admin = needing(auth, Scope.ADMIN);
+        Guard<Caller> read = needing(auth, Scope.READ).checking(NativeApi::checkQuery);
+        Guard<Caller> execute = needing(auth, Scope.EXECUTE).checking(NativeApi::checkQuery);
+        Guard<Caller> admin = needing(auth, Scope.ADMIN).checking(NativeApi::checkQuery);
 
         routes.post("/v1/code_exec", execute.guard(codeExec::codeExec))
                 .get("/v1/executions", read.guard(executions::list))
@@ -205,9 +207,16 @@ public final class NativeApi {
     record Index(String name, String version, Map<String, String> links) {}
 
     /** Read when it is first asked for, or at the latest by the first test. */
+    private static void checkQuery(Exchange exchange) {
+        if (exchange.rawQuery() != null) {
+            OpenApi.QUERY_NAMES.check(exchange);
+        }
+    }
+
     private static final class OpenApi {
         static final byte[] DOCUMENT = read();
         static final Reference REFERENCE = new Reference(DOCUMENT);
+        static final QueryNames QUERY_NAMES = new QueryNames(DOCUMENT);
 
         private static byte[] read() {
             try (InputStream document = NativeApi.class.getResourceAsStream("openapi.json")) {

@@ -158,7 +158,7 @@ final class ProcessesApi {
     }
 
     void await(Exchange exchange, Caller caller) throws IOException, InterruptedException {
-        var fields = new Fields(exchange.readJson(), WAIT);
+        var fields = new Fields(exchange.readJsonIfAny(), WAIT);
         Duration limit = fields.seconds("timeout_seconds").orElse(FOREVER);
         exchange.json(200, ProcessViews.View.of(processes.await(caller, process(exchange), limit)));
     }

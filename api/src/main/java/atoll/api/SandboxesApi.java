@@ -66,7 +66,7 @@ final class SandboxesApi {
     }
 
     void create(Exchange exchange, Caller caller) throws IOException, InterruptedException {
-        var fields = new Fields(exchange.readJson(), CREATE);
+        var fields = new Fields(exchange.readJsonIfAny(), CREATE);
         var request = new CreateSandbox(
                 fields.text("template"),
                 fields.text("language"),

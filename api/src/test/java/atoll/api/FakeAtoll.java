@@ -122,6 +122,7 @@ final class FakeAtoll implements Atoll, Keys, CodeExecution, Executions, Sandbox
         private final CountDownLatch interrupted = new CountDownLatch(1);
         private final Map<String, String> env;
         private ExitReason reason = ExitReason.COMPLETED;
+        private OptionalInt exitCode = OptionalInt.empty();
         private Optional<ExecutionError> error = Optional.empty();
         private volatile boolean attached = true;
 
@@ -167,6 +168,11 @@ final class FakeAtoll implements Atoll, Keys, CodeExecution, Executions, Sandbox
             reason = ExitReason.INTERRUPTED;
         }
 
+        void exit(int code) {
+            exitCode = OptionalInt.of(code);
+            reason = ExitReason.EXITED;
+        }
+
         String env(String name) {
             return env.getOrDefault(name, "");
         }
@@ -200,6 +206,8 @@ final class FakeAtoll implements Atoll, Keys, CodeExecution, Executions, Sandbox
     private final Map<String, ExecutionId> byIdempotencyKey = new ConcurrentHashMap<>();
     private final Map<String, CodeExecRequest> requestsByKey = new ConcurrentHashMap<>();
     volatile boolean nodeConnected = true;
+    private volatile @Nullable CountDownLatch asked;
+    private volatile @Nullable CountDownLatch ready;
 
     private final Template template = new Template(
             "python",
@@ -212,6 +220,13 @@ final class FakeAtoll implements Atoll, Keys, CodeExecution, Executions, Sandbox
             Duration.ofSeconds(30),
             4,
             Map.of("pip", Map.of("numpy", "2.0")));
+
+    /** What a call waits for until it has a sandbox, as one that is made or resumed takes its time. */
+    FakeAtoll untilThere(CountDownLatch asked, CountDownLatch ready) {
+        this.asked = asked;
+        this.ready = ready;
+        return this;
+    }
 
     FakeAtoll program(String code, Program program) {
         programs.put(code, program);
@@ -234,6 +249,7 @@ final class FakeAtoll implements Atoll, Keys, CodeExecution, Executions, Sandbox
 
     @Override
     public ExecutionHandle start(Caller caller, CodeExecRequest request) {
+        awaitReady();
         if (request.idempotencyKey().isPresent()) {
             String key = request.idempotencyKey().get();
             CodeExecRequest first = requestsByKey.putIfAbsent(key, request);
@@ -285,6 +301,20 @@ final class FakeAtoll implements Atoll, Keys, CodeExecution, Executions, Sandbox
         return new Handle(records.get(id), updates, terminal);
     }
 
+    private void awaitReady() {
+        CountDownLatch tell = asked;
+        CountDownLatch until = ready;
+        if (tell == null || until == null) {
+            return;
+        }
+        tell.countDown();
+        try {
+            until.await();
+        } catch (InterruptedException e) {
+            throw new IllegalStateException(e);
+        }
+    }
+
     private void run(ExecutionId id, Program program, Terminal terminal) {
         try {
             program.run(terminal);
@@ -321,7 +351,7 @@ final class FakeAtoll implements Atoll, Keys, CodeExecution, Executions, Sandbox
                 terminal.results,
                 terminal.error,
                 terminal.reason,
-                OptionalInt.empty(),
+                terminal.exitCode,
                 OptionalInt.empty(),
                 true,
                 "",

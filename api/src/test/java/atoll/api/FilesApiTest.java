@@ -255,6 +255,25 @@ class FilesApiTest {
     }
 
     @Test
+    void unknown_parameters_are_refused_before_anything_is_done() throws Exception {
+        put(at("log"), "one\n");
+        JsonNode error = InsideServer.answer(400, put(at("log") + "&append=true", "two\n"))
+                .get("error");
+        assertThat(error.get("message").stringValue()).isEqualTo("unknown query parameter \"append\"");
+        assertThat(error.get("remediation").stringValue()).contains("attribute.NAME", "write");
+        assertThat(server.api.get(files + at("log")).body()).isEqualTo("one\n");
+        JsonNode none = server.get(400, "/v1/stats?verbose").get("error");
+        assertThat(none.get("remediation").stringValue()).isEqualTo("This call takes none.");
+    }
+
+    @Test
+    void a_word_that_is_none_of_a_few_is_answered_with_them() throws Exception {
+        JsonNode error =
+                server.get(400, files + ":archive" + at("d") + "&format=zip").get("error");
+        assertThat(error.get("message").stringValue()).isEqualTo("format: \"zip\" (expected: tar, tar.gz)");
+    }
+
+    @Test
     void unknown_and_wrong_fields_are_refused() throws Exception {
         server.post(400, files + ":mkdir", Map.of("path", "d", "recursive", true));
         server.post(400, files + ":mkdir", Map.of("path", 7));

@@ -8,12 +8,17 @@ import atoll.core.execution.MimeBundle;
 import atoll.http.Json;
 import java.io.IOException;
 import java.io.InputStream;
+import java.net.InetAddress;
+import java.net.Socket;
 import java.net.http.HttpRequest;
 import java.net.http.HttpRequest.BodyPublishers;
 import java.net.http.HttpResponse;
 import java.nio.charset.StandardCharsets;
 import java.util.List;
 import java.util.Optional;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.FutureTask;
+import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
@@ -43,7 +48,8 @@ class McpApiTest {
         "2025-03-26, 2025-03-26",
         "2025-06-18, 2025-06-18",
         "2025-11-25, 2025-11-25",
-        "2024-11-05, 2025-11-25",
+        "2024-11-05, 2024-11-05",
+        "2024-10-07, 2024-10-07",
         "1999-01-01, 2025-11-25"
     })
     void initialize_agrees_on_a_version_both_know(String asked, String agreed) throws Exception {
@@ -136,6 +142,34 @@ class McpApiTest {
         assertThat(result.at("/content/0/text").stringValue()).contains(": ");
     }
 
+    @ParameterizedTest
+    @ValueSource(
+            strings = {
+                "{\"code\":\"1\",\"sandbox_id\":\"\",\"context_id\":\"\",\"template\":\"\",\"language\":\" \",\"timeout_seconds\":\"\",\"env\":\"\"}",
+                "{\"code\":\"1\",\"sandbox_id\":null,\"timeout_seconds\":null,\"env\":null,\"list_files\":null}",
+                "{\"code\":\"1\",\"timeout_seconds\":\"10\",\"env\":\"{\\\"A\\\":\\\"1\\\"}\",\"list_files\":\"true\"}"
+            })
+    void arguments_are_taken_as_models_and_clients_mean_them(String arguments) throws Exception {
+        JsonNode result = call(arguments);
+        assertThat(result.get("isError").booleanValue()).isFalse();
+        assertThat(result.at("/structuredContent/files").isArray()).isEqualTo(arguments.contains("\"true\""));
+    }
+
+    @Test
+    void an_argument_that_spells_no_value_is_refused_as_what_it_is() throws Exception {
+        JsonNode result = call("{\"code\":\"1\",\"timeout_seconds\":\"soon\"}");
+        assertThat(result.at("/content/0/text").stringValue())
+                .startsWith("invalid_request: timeout_seconds: a string (expected: a number of seconds)");
+    }
+
+    @Test
+    void an_exit_code_is_told_to_the_model() throws Exception {
+        api.atoll.program("leave", terminal -> terminal.exit(3));
+        JsonNode result = call("{\"code\":\"leave\"}");
+        assertThat(result.at("/content/0/text").stringValue()).startsWith("(no output)\n[exited]\n[exit code 3]\n");
+        assertThat(result.get("isError").booleanValue()).isTrue();
+    }
+
     @Test
     void output_longer_than_a_model_should_read_is_cut_in_the_middle() throws Exception {
         api.atoll.program("long", terminal -> terminal.print("a" + "😀".repeat(50_000) + "z"));
@@ -190,6 +224,61 @@ class McpApiTest {
     }
 
     @Test
+    void a_cancellation_that_comes_before_the_sandbox_is_there_interrupts_what_is_begun_then() throws Exception {
+        var asked = new CountDownLatch(1);
+        var ready = new CountDownLatch(1);
+        api.atoll.untilThere(asked, ready);
+        api.atoll.program("wait", FakeAtoll.Terminal::awaitInterrupt);
+        String body =
+                "{\"jsonrpc\":\"2.0\",\"id\":9,\"method\":\"tools/call\",\"params\":{\"name\":\"code_exec\",\"arguments\":{\"code\":\"wait\"}}}";
+        var answer = new FutureTask<>(() -> api.send(mcp(body).header("Mcp-Session-Id", "mine")));
+        Thread.ofVirtual().start(answer);
+        await(asked);
+        String cancel = "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{\"requestId\":9}}";
+        assertThat(api.send(mcp(cancel).header("Mcp-Session-Id", "mine")).statusCode())
+                .isEqualTo(202);
+        ready.countDown();
+        assertThat(answer.get(30, TimeUnit.SECONDS).body()).contains("\"exit_reason\":\"interrupted\"");
+    }
+
+    /** The newest clients cancel like this, and only a write tells that nobody reads. */
+    @Test
+    void closing_the_answer_cancels_a_call_of_2026_that_prints_nothing() throws Exception {
+        var begun = new CountDownLatch(1);
+        var interrupted = new CountDownLatch(1);
+        api.atoll.program("wait", terminal -> {
+            begun.countDown();
+            terminal.awaitInterrupt();
+            interrupted.countDown();
+        });
+        try (var socket = new Socket(InetAddress.getLoopbackAddress(), api.port())) {
+            String body =
+                    "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"tools/call\",\"params\":{\"name\":\"code_exec\",\"arguments\":{\"code\":\"wait\"},"
+                            + MODERN_META + "}}";
+            String request = String.join(
+                    "\r\n",
+                    "POST /mcp HTTP/1.1",
+                    "Host: localhost",
+                    "Authorization: Bearer " + FakeAtoll.KEY,
+                    "Accept: application/json, text/event-stream",
+                    "MCP-Protocol-Version: 2026-07-28",
+                    "Mcp-Method: tools/call",
+                    "Mcp-Name: code_exec",
+                    "Content-Length: " + body.length(),
+                    "",
+                    body);
+            socket.getOutputStream().write(request.getBytes(StandardCharsets.US_ASCII));
+            await(begun);
+        }
+        // Well before a keep-alive, let alone the end of the test's program, would have told.
+        await(interrupted);
+    }
+
+    private static void await(CountDownLatch latch) throws InterruptedException {
+        assertThat(latch.await(30, TimeUnit.SECONDS)).isTrue();
+    }
+
+    @Test
     void notifications_are_202_without_a_body() throws Exception {
         HttpResponse<String> response = post("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}");
         assertThat(response.statusCode()).isEqualTo(202);
@@ -202,6 +291,10 @@ class McpApiTest {
             value = {
                 "{ | 400 | -32700",
                 "5 | 400 | -32600",
+                "[] | 400 | -32600",
+                "{\"jsonrpc\":\"2.0\",\"id\":null,\"method\":\"ping\"} | 400 | -32600",
+                "{\"jsonrpc\":\"2.0\",\"id\":{},\"method\":\"ping\"} | 400 | -32600",
+                "{\"id\":1,\"method\":\"tools/call\",\"params\":{\"name\":\"code_exec\",\"arguments\":{\"code\":\"1\"}}} | 400 | -32600",
                 "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"nothing\"} | 200 | -32601",
                 "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"tools/call\",\"params\":{\"name\":\"other\"}} | 200 | -32602",
             })
@@ -265,6 +358,37 @@ class McpApiTest {
         HttpResponse<String> response = api.send(
                 mcp("{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}").header("Origin", origin));
         assertThat(response.statusCode()).isEqualTo(status);
+    }
+
+    @Test
+    void pages_that_may_call_are_told_so_by_a_browsers_rules() throws Exception {
+        HttpRequest.Builder asked = HttpRequest.newBuilder(api.uri("/mcp"))
+                .method("OPTIONS", BodyPublishers.noBody())
+                .header("Origin", "https://agent.example")
+                .header("Access-Control-Request-Method", "POST")
+                .header("Access-Control-Request-Headers", "authorization,content-type,mcp-protocol-version");
+        HttpResponse<String> preflight = api.send(asked);
+        assertThat(preflight.statusCode()).isEqualTo(204);
+        assertThat(preflight.headers().firstValue("Access-Control-Allow-Origin"))
+                .contains("https://agent.example");
+        assertThat(preflight.headers().firstValue("Access-Control-Allow-Methods"))
+                .contains("POST, DELETE");
+        assertThat(preflight
+                        .headers()
+                        .firstValue("Access-Control-Allow-Headers")
+                        .orElse(""))
+                .contains("Authorization", "Content-Type", "MCP-Protocol-Version", "Mcp-Session-Id", "Mcp-Method");
+        HttpResponse<String> called =
+                api.send(mcp("{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"initialize\",\"params\":{}}")
+                        .header("Origin", "https://agent.example"));
+        assertThat(called.headers().firstValue("Access-Control-Allow-Origin")).contains("https://agent.example");
+        assertThat(called.headers().firstValue("Access-Control-Expose-Headers").orElse(""))
+                .contains("Mcp-Session-Id");
+        assertThat(called.headers().firstValue("Vary")).contains("Origin");
+        assertThat(api.send(asked.setHeader("Origin", "https://evil.example"))
+                        .headers()
+                        .firstValue("Access-Control-Allow-Origin"))
+                .isEmpty();
     }
 
     @Test

@@ -60,6 +60,14 @@ class ProcessesApiTest {
         return ended;
     }
 
+    @Test
+    void what_needs_no_field_needs_no_body() throws Exception {
+        JsonNode process = run("print a");
+        assertThat(server.api.post(path(process) + ":wait", "").statusCode()).isEqualTo(200);
+        assertThat(server.api.post(sandbox + "/contexts", "").statusCode()).isEqualTo(201);
+        assertThat(server.api.post("/v1/sandboxes", "").statusCode()).isEqualTo(201);
+    }
+
     private record SseEvent(String id, String name, JsonNode data) {}
 
     private static List<SseEvent> events(String body) {

@@ -5,9 +5,11 @@ import java.net.URLDecoder;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.util.LinkedHashMap;
+import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.Set;
 import java.util.concurrent.Executor;
 import java.util.function.Supplier;
 import org.eclipse.jetty.http.HttpCookie;
@@ -31,6 +33,7 @@ public final class Exchange {
 
     private final Request request;
     private final Response response;
+    private final String pattern;
     private final Map<String, String> parameters;
     private final RequestBody body;
     private final long writeTimeoutNanos;
@@ -45,12 +48,14 @@ public final class Exchange {
     Exchange(
             Request request,
             Response response,
+            String pattern,
             Map<String, String> parameters,
             RequestBody body,
             long writeTimeoutNanos,
             String requestId) {
         this.request = request;
         this.response = response;
+        this.pattern = pattern;
         this.parameters = parameters;
         this.body = body;
         this.writeTimeoutNanos = writeTimeoutNanos;
@@ -113,6 +118,11 @@ public final class Exchange {
         return requestId;
     }
 
+    /** That of the route that it takes, as it stands in the table; what takes no route has another name. */
+    public String pattern() {
+        return pattern;
+    }
+
     /** A parameter of the route's pattern, decoded. */
     public String path(String name) {
         String value = parameters.get(name);
@@ -167,6 +177,22 @@ public final class Exchange {
             return equals < 0 ? "" : decodeQuery(pair.substring(equals + 1));
         }
         return null;
+    }
+
+    /** The names of all query parameters, decoded, in their order. */
+    public Set<String> queryNames() {
+        String query = request.getHttpURI().getQuery();
+        if (query == null) {
+            return Set.of();
+        }
+        Set<String> names = new LinkedHashSet<>();
+        for (String pair : query.split("&", -1)) {
+            int equals = pair.indexOf('=');
+            if (!pair.isEmpty()) {
+                names.add(decodeQuery(equals < 0 ? pair : pair.substring(0, equals)));
+            }
+        }
+        return names;
     }
 
     /** The query parameters whose names begin so, by the rest of their names; of one that comes twice the first counts. */

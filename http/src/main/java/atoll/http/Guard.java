@@ -49,6 +49,19 @@ public abstract class Guard<C> {
         }
     }
 
+    /** The same, that then also looks at the request; what the check throws is answered instead. */
+    public final Guard<C> checking(Consumer<Exchange> check) {
+        Guard<C> first = this;
+        return new Guard<>() {
+            @Override
+            protected C callerOf(Exchange exchange, boolean socket) {
+                C caller = first.callerOf(exchange, socket);
+                check.accept(exchange);
+                return caller;
+            }
+        };
+    }
+
     public final RouteHandler guard(CallerHandler<C> handler) {
         return new Guarded<>(this, handler);
     }

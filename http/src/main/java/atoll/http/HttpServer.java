@@ -221,7 +221,8 @@ public final class HttpServer implements AutoCloseable {
             }
             headers.put(REQUEST_ID, requestId);
             Target target = target(request, response, requestId);
-            var exchange = new Exchange(request, response, target.parameters(), body, writeTimeoutNanos, requestId);
+            var exchange = new Exchange(
+                    request, response, target.name(), target.parameters(), body, writeTimeoutNanos, requestId);
             try {
                 target.handler().handle(exchange);
                 WebSocketHandler socket = exchange.upgradedTo();
@@ -252,7 +253,7 @@ public final class HttpServer implements AutoCloseable {
         private record Target(String name, Map<String, String> parameters, RouteHandler handler) {}
 
         private Target target(Request request, Response response, String requestId) {
-            var unrouted = new Exchange(request, response, Map.of(), body, writeTimeoutNanos, requestId);
+            var unrouted = new Exchange(request, response, UNMATCHED, Map.of(), body, writeTimeoutNanos, requestId);
             Optional<RouteTable.Selection> selected = routes.select(unrouted);
             if (selected.isPresent()) {
                 return new Target(

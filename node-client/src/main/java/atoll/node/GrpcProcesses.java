@@ -75,8 +75,8 @@ final class GrpcProcesses implements NodeProcesses {
             return new AtollException(
                     ErrorCode.PROGRAM_NOT_FOUND,
                     what + ": " + said,
-                    "The program is not in the sandbox's PATH.",
-                    "Correct its name, or install it in the sandbox or its template.",
+                    "The program, or the interpreter that its first line names, is not in the sandbox.",
+                    "Correct the name, or install it in the sandbox or its template.",
                     status.getCause());
         }
         return failure(status, what);
