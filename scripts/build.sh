@@ -196,7 +196,7 @@ build_node() {
   mkdir -p "$cache/node/.work.$$"
   (cd "$root/node" && CGO_ENABLED=0 GOWORK=off "$GO" build -trimpath -buildvcs=false -o "$cache/node/.work.$$/" \
     -ldflags "-s -w -X gvisor.dev/gvisor/runsc/version.version=$version -X atoll/node/internal/engine.Version=$(basename "$target" | cut -c1-12)" ./cmd/...)
-  (cd "$root/kernels/go" && CGO_ENABLED=0 GOWORK=off "$GO" build -trimpath -buildvcs=false -o "$cache/node/.work.$$/atoll-go-kernel" -ldflags "-s -w" .)
+  GO=$GO "$root/kernels/go/build.sh" "$cache/node/.work.$$/atoll-go-kernel"
   chmod -R a+rX,go-w "$cache/node/.work.$$"
   sync -f "$cache/node"
   mv "$cache/node/.work.$$" "$target"

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"go/ast"
+	"go/token"
 	"os"
 	"reflect"
 	"runtime"
@@ -94,6 +95,7 @@ const builtins = `
 import "cmp"
 func min[T cmp.Ordered](x T, y ...T) T { for _, v := range y { if v < x { x = v } }; return x }
 func max[T cmp.Ordered](x T, y ...T) T { for _, v := range y { if v > x { x = v } }; return x }
+func clear(x any) { __atoll.Clear(x) }
 `
 
 // openStdin is the context's stdin or, without one, a file whose reads fail with a clear word rather than end a program's loop as if all were read.
@@ -252,11 +254,28 @@ func (c *cell) run() outcome {
 		if err != nil {
 			k.restoreSymbols(before)
 			if parsed.isWhole && hasGo() {
-				return c.goRun(&refusal{err})
+				o, _ := c.goRun()
+				return o
 			}
 			return failed(c.compileProblem(err))
 		}
 		programs[i] = program
+	}
+	if parsed.isWhole && parsed.hasMain && hasGo() {
+		// Compiled it does exactly what Go does. Its functions stay for later cells.
+		if o, isTheCode := c.goRun(); isTheCode {
+			if !parsed.onlyDefines() {
+				k.restoreSymbols(before)
+				return o
+			}
+			for _, program := range programs {
+				if err := k.run(program); err != nil {
+					k.restoreSymbols(before)
+					break
+				}
+			}
+			return o
+		}
 	}
 	for _, program := range programs {
 		select {
@@ -281,6 +300,29 @@ func (c *cell) run() outcome {
 		}
 	}
 	return outcome{status: "ok"}
+}
+
+// onlyDefines says whether nothing happens when the declarations of a program are run: functions, types and constants alone.
+func (p *program) onlyDefines() bool {
+	for _, part := range p.parts {
+		file, ok := part.node.(*ast.File)
+		if !ok {
+			return false
+		}
+		for _, declaration := range file.Decls {
+			switch declaration := declaration.(type) {
+			case *ast.FuncDecl:
+				if declaration.Recv == nil && declaration.Name.Name == "init" {
+					return false
+				}
+			case *ast.GenDecl:
+				if declaration.Tok == token.VAR {
+					return false
+				}
+			}
+		}
+	}
+	return true
 }
 
 func hasStatements(p *program) bool {

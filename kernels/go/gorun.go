@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 )
@@ -16,16 +17,17 @@ func hasGo() bool {
 	return err == nil
 }
 
-// goRun builds and runs a whole program that the interpreter has refused. It has no part in the state of the context.
-func (c *cell) goRun(refused *refusal) outcome {
+// goRun builds and runs a whole program as `go run` does. isTheCode: false where nothing was run for a reason that is no mistake of the
+// code's, or for an import or a variable alone that is not used.
+func (c *cell) goRun() (o outcome, isTheCode bool) {
 	folder, err := os.MkdirTemp("", "atoll-go-")
 	if err != nil {
-		return failed(c.compileProblem(fmt.Errorf("%w (and `go run` cannot be tried: %w)", refused.cause, err)))
+		return failed(c.compileProblem(err)), false
 	}
 	defer os.RemoveAll(folder)
 	source := filepath.Join(folder, "main.go")
 	if err := os.WriteFile(source, []byte(c.code), 0o600); err != nil {
-		return failed(c.compileProblem(err))
+		return failed(c.compileProblem(err)), false
 	}
 	program := filepath.Join(folder, "program")
 	build := exec.Command("go", "build", "-o", program, source)
@@ -40,10 +42,12 @@ func (c *cell) goRun(refused *refusal) outcome {
 	if said, err := c.runChild(build, true); err != nil {
 		select {
 		case <-c.decided:
-			return c.outcome
+			return c.outcome, true
 		default:
 		}
-		return failed(c.goProblem(said, folder))
+		mistakes := compilerLine.FindAllStringSubmatch(said, -1)
+		isUnusedAlone := !slices.ContainsFunc(mistakes, func(mistake []string) bool { return !strings.Contains(mistake[3], "not used") })
+		return failed(c.goProblem(said, folder)), !isUnusedAlone
 	}
 	run := exec.Command(program)
 	run.Stdout, run.Stderr = os.Stdout, os.Stderr
@@ -53,18 +57,18 @@ func (c *cell) goRun(refused *refusal) outcome {
 		status := exit.Sys().(syscall.WaitStatus)
 		if status.Signaled() {
 			return failed(&problem{Name: "ProgramError", Message: fmt.Sprintf("the program was ended by signal %d (%s)", status.Signal(), status.Signal()),
-				Traceback: fmt.Sprintf("the program was ended by signal %d (%s)", status.Signal(), status.Signal())})
+				Traceback: fmt.Sprintf("the program was ended by signal %d (%s)", status.Signal(), status.Signal())}), true
 		}
 		if status.ExitStatus() == 2 {
 			// What a Go program that panics ends with; it has said on stderr why.
-			return failed(&problem{Name: "Panic", Message: "the program panicked, or ended with exit status 2 (its stderr says which)", Traceback: "exit status 2"})
+			return failed(&problem{Name: "Panic", Message: "the program panicked, or ended with exit status 2 (its stderr says which)", Traceback: "exit status 2"}), true
 		}
-		return outcome{status: "exited", exitCode: status.ExitStatus()}
+		return outcome{status: "exited", exitCode: status.ExitStatus()}, true
 	}
 	if err != nil {
-		return failed(&problem{Name: "ProgramError", Message: err.Error(), Traceback: err.Error()})
+		return failed(&problem{Name: "ProgramError", Message: err.Error(), Traceback: err.Error()}), true
 	}
-	return outcome{status: "ok"}
+	return outcome{status: "ok"}, true
 }
 
 // runChild waits for a command, and kills it where the cell is stopped.
@@ -120,12 +124,23 @@ func belowModule() bool {
 	return false
 }
 
+// languageVersion is what the installed Go speaks, as 1.22.
+func languageVersion() string {
+	said, _ := exec.Command("go", "env", "GOVERSION").Output()
+	if found := goVersion.FindSubmatch(said); found != nil {
+		return string(found[1])
+	}
+	return "1.21"
+}
+
+var goVersion = regexp.MustCompile(`^go([0-9]+\.[0-9]+)`)
+
 var importLine = regexp.MustCompile(`"([a-z0-9.-]+\.[a-z]+/[^"\s]+)"`)
 
 // writeModule writes a go.mod that names, of the module cache, what the program imports.
 func writeModule(folder, code string) error {
 	var text strings.Builder
-	fmt.Fprintf(&text, "module cell\n\ngo 1.21\n\n")
+	fmt.Fprintf(&text, "module cell\n\ngo %s\n\n", languageVersion())
 	seen := map[string]bool{}
 	for _, match := range importLine.FindAllStringSubmatch(code, -1) {
 		for module := match[1]; strings.Contains(module, "/"); module = module[:strings.LastIndexByte(module, '/')] {

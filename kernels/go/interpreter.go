@@ -1,6 +1,7 @@
 package main
 
 import (
+	_ "embed"
 	"errors"
 	"fmt"
 	"io"
@@ -8,11 +9,13 @@ import (
 	"os"
 	"reflect"
 	"runtime"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/traefik/yaegi/interp"
 	"github.com/traefik/yaegi/stdlib"
+	"github.com/traefik/yaegi/stdlib/generic"
 	"github.com/traefik/yaegi/stdlib/syscall"
 	"github.com/traefik/yaegi/stdlib/unrestricted"
 	unsafesymbols "github.com/traefik/yaegi/stdlib/unsafe"
@@ -48,6 +51,7 @@ func newInterpreter(k *kernel) (*interpreter, error) {
 		Unrestricted:         true,
 		Args:                 []string{"cell"},
 	})
+	useGenericPackages()
 	for _, symbols := range []interp.Exports{stdlib.Symbols, unrestricted.Symbols, syscall.Symbols, unsafesymbols.Symbols, k.symbols()} {
 		if err := inner.Use(symbols); err != nil {
 			return nil, err
@@ -68,6 +72,34 @@ func newInterpreter(k *kernel) (*interpreter, error) {
 	}
 	i.run = (*uint64)(run.Addr().UnsafePointer())
 	return i, nil
+}
+
+//go:embed generics/slices.go.txt
+var slicesSource string
+
+//go:embed generics/maps.go.txt
+var mapsSource string
+
+// useGenericPackages gives the interpreter packages slices and maps that it can compile: of its own it lacks all that sorts, and does not
+// infer the types of what is declared as `[S ~[]E, E any]`.
+func useGenericPackages() {
+	for i, source := range generic.Sources {
+		switch {
+		case strings.Contains(source, "\npackage slices\n"):
+			generic.Sources[i] = slicesSource
+		case strings.Contains(source, "\npackage maps\n"):
+			generic.Sources[i] = mapsSource
+		}
+	}
+}
+
+func clearAll(x any) {
+	switch v := reflect.ValueOf(x); v.Kind() {
+	case reflect.Map:
+		v.Clear()
+	case reflect.Slice:
+		v.Clear()
+	}
 }
 
 // stop has all that runs end at its next step, until resume.
@@ -112,7 +144,7 @@ func (k *kernel) symbols() interp.Exports {
 	}
 	return interp.Exports{
 		".":                     {"MapTypes": reflect.ValueOf(types)},
-		innerPackage:            {"Result": result, "Go": reflect.ValueOf(k.goroutine)},
+		innerPackage:            {"Result": result, "Go": reflect.ValueOf(k.goroutine), "Clear": reflect.ValueOf(clearAll)},
 		"atoll/display/display": displaySymbols(show),
 		// The last part of these names counts only where there is no package yet.
 		"fmt/atoll":          {"Fprint": fprint, "Fprintf": fprintf, "Fprintln": fprintln},

@@ -79,6 +79,11 @@ func readCell(files *token.FileSet, number int, code string) (*program, error) {
 		}
 	}
 	for _, part := range p.parts {
+		if body, ok := part.node.(*ast.BlockStmt); ok {
+			for i, statement := range body.List {
+				body.List[i] = inFunction(statement)
+			}
+		}
 		(&rewriting{}).statements(part.node)
 	}
 	return p, nil
@@ -369,6 +374,43 @@ func (r *rewriting) one(statement ast.Stmt) ast.Stmt {
 		return r.countingLoop(statement)
 	}
 	return statement
+}
+
+// inFunction puts a loop, `if`, `switch`, `select` or block at the top of a cell into a function that is called at once, where it declares
+// what the interpreter can only declare in functions: several variables by one `:=`, or that of a type switch. A `defer` in it is the
+// cell's, and a jump may lead out: such statements stay as they are.
+func inFunction(statement ast.Stmt) ast.Stmt {
+	switch statement.(type) {
+	case *ast.BlockStmt, *ast.ForStmt, *ast.IfStmt, *ast.LabeledStmt, *ast.RangeStmt, *ast.SelectStmt, *ast.SwitchStmt, *ast.TypeSwitchStmt:
+	default:
+		return statement
+	}
+	isNeeded, isPossible := false, true
+	ast.Inspect(statement, func(node ast.Node) bool {
+		switch node := node.(type) {
+		case *ast.FuncLit:
+			return false
+		case *ast.AssignStmt:
+			isNeeded = isNeeded || node.Tok == token.DEFINE && len(node.Lhs) > 1 && len(node.Rhs) == 1
+		case *ast.TypeSwitchStmt:
+			_, binds := node.Assign.(*ast.AssignStmt)
+			isNeeded = isNeeded || binds
+		case *ast.DeferStmt:
+			isPossible = false
+		case *ast.BranchStmt:
+			isPossible = isPossible && node.Tok != token.GOTO
+		}
+		return true
+	})
+	if !isNeeded || !isPossible {
+		return statement
+	}
+	at := statement.Pos()
+	body := &ast.BlockStmt{Lbrace: at, List: []ast.Stmt{statement}, Rbrace: statement.End()}
+	return &ast.ExprStmt{X: &ast.CallExpr{
+		Fun:    &ast.FuncLit{Type: &ast.FuncType{Func: at, Params: &ast.FieldList{Opening: at, Closing: at}}, Body: body},
+		Lparen: at, Rparen: statement.End(),
+	}}
 }
 
 // goStatement has a goroutine run below the kernel's own function, which tells of its panic: it would end the interpreter. The arguments

@@ -19,8 +19,7 @@ def build(folder):
     if named:
         return named
     binary = Path(folder) / "atoll-go-kernel"
-    go = os.environ.get("GO") or "go"
-    subprocess.run([go, "build", "-trimpath", "-o", str(binary), "."], cwd=FOLDER, check=True, env={**os.environ, "CGO_ENABLED": "0", "GOWORK": "off"})
+    subprocess.run([FOLDER / "build.sh", binary], check=True)
     return str(binary)
 
 

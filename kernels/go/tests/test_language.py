@@ -171,6 +171,70 @@ def test_a_whole_program_runs_and_leaves_its_functions(kernel):
     ok(kernel, "1", "1")
 
 
+TWO_VALUES = [
+    ('v, ok := m["no"]\nfmt.Println(v, ok)', None, b"0 false\n"),
+    ('v, ok = m["b"]\nv', "3", b""),
+    ('_, has := m["b"]\nhas', "true", b""),
+    ("n, isInt := x.(int)\nfmt.Println(n, isInt)", None, b"3 true\n"),
+    ("_, isStringer := x.(fmt.Stringer)\nisStringer", "false", b""),
+    ("c, more := <-ch\nfmt.Println(c.A, more)", None, b"5 true\n"),
+    ("_, more2 := <-ch\nmore2", "false", b""),
+    ('if v, ok := m["b"]; ok { fmt.Println(v) }', None, b"3\n"),
+    ('for _, s := range []string{"1", "x"} { n, err := strconv.Atoi(s); fmt.Println(n, err != nil) }', None, b"1 false\n0 true\n"),
+    ('{ n, err := strconv.Atoi("5"); fmt.Println(n, err) }', None, b"5 <nil>\n"),
+    ('switch v := x.(type) {\ncase int: fmt.Println("int", v)\ncase string: fmt.Println(v)\n}', None, b"int 3\n"),
+    ('total := 0\nfor _, s := range []string{"1", "2"} { n, err := strconv.Atoi(s); if err != nil { break }; total += n }\ntotal', "3", b""),
+]
+
+
+def test_two_values_are_taken_at_the_top_of_a_cell_as_in_functions(kernel):
+    ok(kernel, 'import ("fmt"; "strconv")\ntype T struct{ A int }\nm := map[string]int{"b": 3}\nvar x any = 3\nch := make(chan T, 1); ch <- T{5}; close(ch)')
+    for code, text, printed in TWO_VALUES:
+        ok(kernel, code, text, printed)
+
+
+@pytest.mark.parametrize(
+    "body, printed",
+    [
+        ('for i := 0; i < 3; i++ { defer fmt.Print("f", i, " ") }', b"f2 f1 f0 "),
+        ('x := 1; defer fmt.Print("x", x); x = 2', b"x1"),
+        # Once these waited for ever.
+        ('f := func(s string) { fmt.Print(s) }; defer f("1"); defer func() { f("2") }()', b"21"),
+        ('defer func(n int) { recover(); fmt.Print("got ", n) }(7); panic("boom")', b"got 7"),
+    ],
+)
+def test_deferred_calls_get_what_was_there_at_the_statement(kernel, body, printed):
+    ok(kernel, 'import "fmt"\nfunc f() { %s }\nf()' % body, None, printed)
+
+
+def test_defer_at_the_top_of_a_cell_is_for_its_end(kernel):
+    ok(kernel, 'import "fmt"\nfor i := 0; i < 3; i++ { defer fmt.Print(i) }\nfmt.Print("body ")', None, b"body 210")
+
+
+@pytest.mark.parametrize(
+    "code, text",
+    [
+        ("slices.Sort(s); s", "[1 2 3]"),
+        ("slices.SortFunc(s, func(a, b int) int { return cmp.Compare(b, a) }); s", "[3 2 1]"),
+        ("slices.Sort(ids); ids", "[1 2]"),
+        ("slices.Max(s)", "3"),
+        ("slices.Reverse(s); s", "[2 1 3]"),
+        ("slices.BinarySearch([]int{1, 3}, 3)", "1, true"),
+        ("slices.Equal(s, slices.Clone(s))", "true"),
+        ("slices.Insert(s, 1, 9, 8)", "[3 9 8 1 2]"),
+        ("slices.Delete(s, 0, 1)", "[1 2]"),
+        ("slices.Compact([]int{1, 1, 2})", "[1 2]"),
+        ("slices.IndexFunc(s, func(i int) bool { return i == 2 })", "2"),
+        ('maps.Clone(m)', 'map["a":1]'),
+        ('maps.Copy(m, map[string]int{"b": 2}); len(m)', "2"),
+        ("clear(m); len(m)", "0"),
+    ],
+)
+def test_slices_and_maps_of_the_standard_library(kernel, code, text):
+    ok(kernel, 'import ("cmp"; "maps"; "slices")\nvar _ = cmp.Compare(1, 2)\ntype IDs []int\nids := IDs{2, 1}\ns := []int{3, 1, 2}\nm := map[string]int{"a": 1}')
+    ok(kernel, code, text)
+
+
 def test_a_main_function_without_a_package_clause_is_called_too(kernel):
     ok(kernel, 'import "fmt"\nfunc main() { fmt.Println("main") }', None, b"main\n")
 
@@ -211,6 +275,44 @@ def test_a_program_that_the_interpreter_refuses_is_compiled(start, go_environmen
     cell = kernel.run(PROGRAM % "", deadline=300)
     assert (cell.status, cell.stdout) == ("ok", b"[<1 <2]\n"), cell
     ok(kernel, "x", "5")
+
+
+AS_COMPILED = """package main
+
+import (
+	"errors"
+	"fmt"
+)
+
+type coded struct{ code int }
+
+func (c coded) Error() string { return fmt.Sprint("code ", c.code) }
+
+func twice(n int) int { return 2 * n }
+
+func main() {
+	var err error = coded{7}
+	var found coded
+	fmt.Printf("%v %T %s", errors.As(fmt.Errorf("in: %w", err), &found), found, err)
+}
+"""
+
+
+def test_a_whole_program_does_what_it_does_compiled_and_leaves_its_functions(start, go_environment):
+    kernel = start(env=go_environment)
+    cell = kernel.run(AS_COMPILED, deadline=300)
+    assert (cell.status, cell.stdout) == ("ok", b"true main.coded code 7"), cell
+    ok(kernel, "twice(4)", "8")
+
+
+def test_a_program_may_use_all_that_the_installed_go_speaks(start, go_environment):
+    cell = start(env=go_environment).run('package main\n\nimport "fmt"\n\nfunc main() {\n\tfor i := range 3 {\n\t\tfmt.Print(i, min(i, 1), " ")\n\t}\n}\n', deadline=300)
+    assert (cell.status, cell.stdout) == ("ok", b"0 0 1 1 2 1 "), cell
+
+
+def test_an_import_that_is_not_used_is_no_reason_not_to_run(start, go_environment):
+    cell = start(env=go_environment).run('package main\n\nimport (\n\t"fmt"\n\t"os"\n)\n\nfunc main() { fmt.Print("runs") }\n', deadline=300)
+    assert (cell.status, cell.stdout) == ("ok", b"runs"), cell
 
 
 def test_the_compilers_error_names_the_users_line(start, go_environment):

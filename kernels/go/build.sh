@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# Builds the Go kernel: build.sh OUT. The interpreter's module is changed for it by patches/, each with its reason.
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+out=$(realpath -m "$1")
+go=${GO:-go}
+module=github.com/traefik/yaegi
+export CGO_ENABLED=0 GOWORK=off
+
+work=$(mktemp -d)
+trap 'chmod -R u+w "$work" && rm -rf "$work"' EXIT
+cd "$here"
+"$go" mod download "$module"
+cp -r "$("$go" list -m -f '{{.Dir}}' "$module")" "$work/yaegi"
+chmod -R u+w "$work/yaegi"
+(cd "$here/../../node/runsc/tools/patch" && "$go" run . "$work/yaegi" "$here"/patches/*.patch) >&2
+cp go.mod go.sum "$work/"
+"$go" mod edit -replace "$module=$work/yaegi" "$work/go.mod"
+"$go" build -modfile "$work/go.mod" -trimpath -buildvcs=false -ldflags "-s -w" -o "$out" .
