@@ -942,6 +942,35 @@ def magic_run(text, frame):
             sys.path.remove(os.path.dirname(path))
 
 
+def magic_reset(text, frame):
+    """Forgets the names that cells have made; `-f` changes nothing, since there is nobody to ask."""
+    for name in _own_names(frame):
+        del state.namespace[name]
+
+
+def magic_lsmagic(text, frame):
+    builtins.print("Line magics: %s" % "  ".join("%" + name for name in sorted(LINE_MAGICS)))
+    builtins.print("Cell magics: %s" % "  ".join("%%" + name for name in sorted(CELL_MAGICS)))
+
+
+def magic_sx(text, frame):
+    _, output = run_program([_shell_path(), "-c", _expand(text, frame)], capture=True)
+    return Lines(output.decode("utf-8", "replace").splitlines())
+
+
+def magic_script(text, frame, body):
+    """%%script PROGRAM [ARGUMENT...]: the rest of the cell is its input."""
+    words = _split(_expand(text, frame))
+    if not words:
+        raise UsageError("%%script: name a program, for example: %%script bash")
+    try:
+        status, _ = run_program(words, feed=body.encode("utf-8", "atoll.output"))
+    except FileNotFoundError:
+        raise UsageError("%%%%script: %s does not exist in this sandbox" % words[0]) from None
+    if status:
+        raise _script_error(status)
+
+
 def _own_names(frame):
     return sorted(name for name in state.namespace if not name.startswith("_"))
 
@@ -1048,7 +1077,11 @@ def _run_script(interpreter, text, body):
 def _run_code(argv):
     status, _ = run_program(argv)
     if status:
-        raise ScriptError("the script ended with exit status %d" % status if status > 0 else "the script was killed by signal %d" % -status)
+        raise _script_error(status)
+
+
+def _script_error(status):
+    return ScriptError("the script ended with exit status %d" % status if status > 0 else "the script was killed by signal %d" % -status)
 
 
 class ScriptError(Exception):
@@ -1087,6 +1120,10 @@ LINE_MAGICS = {
     "run": magic_run,
     "who": magic_who,
     "whos": magic_whos,
+    "reset": magic_reset,
+    "lsmagic": magic_lsmagic,
+    "sx": magic_sx,
+    "system": magic_sx,
     **{name: _file_magic(name) for name in ("ls", "cat", "cp", "mv", "mkdir", "rm", "rmdir")},
 }
 CELL_MAGICS = {
@@ -1098,6 +1135,8 @@ CELL_MAGICS = {
     "python3": magic_python,
     "capture": magic_capture,
     "writefile": magic_writefile,
+    "file": magic_writefile,
+    "script": magic_script,
     "html": _show_magic("text/html"),
     "HTML": _show_magic("text/html"),
     "markdown": _show_magic("text/markdown"),
@@ -1348,8 +1387,10 @@ def adapt_asyncio(asyncio):
         try:
             return inner_run(*args, **kwargs)
         finally:
-            # asyncio.run leaves its thread without a current loop; ours must stay it.
-            if state.loop is not None and core._get_ident() == state.main_thread and not state.loop.is_closed():
+            # asyncio.run leaves its thread without a current loop, which `get_event_loop` of a later cell then minds; ours must stay it.
+            if core._get_ident() == state.main_thread:
+                if state.loop is None or state.loop.is_closed():
+                    state.loop = asyncio.new_event_loop()
                 asyncio.set_event_loop(state.loop)
 
     asyncio.run = asyncio.runners.run = run

@@ -4,6 +4,7 @@ A chart is read from the artists of a figure after it has been drawn, when limit
 knew, the statistics of a box plot, is kept when it is made. Charts are bounded: they are for drawing again, not for moving data.
 """
 import io
+import os
 import sys
 import weakref
 
@@ -48,15 +49,48 @@ def _adapt_use(matplotlib):
     import functools
 
     original = matplotlib.use
+    _complain_once(matplotlib)
 
     @functools.wraps(original)
     def use(backend, *args, **kwargs):
+        if _wants_windows(backend):
+            return None
         answer = original(backend, *args, **kwargs)
         # Who asks for it by name wants files, and no picture beside them but by plt.show().
         Settings.automatic = not (isinstance(backend, str) and backend.lower() == "agg")
         return answer
 
     matplotlib.use = use
+
+
+# Backends that open windows, or talk to a notebook's page.
+_WINDOWS = ("gtk", "ipympl", "macosx", "module://ipympl", "nbagg", "notebook", "qt", "tk", "webagg", "widget", "wx")
+
+
+def _wants_windows(backend):
+    """Whether a backend can show nothing here, which is said: figures are then shown as ever."""
+    if not isinstance(backend, str) or not backend.lower().startswith(_WINDOWS) or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"):
+        return False
+    sys.stderr.write("matplotlib: there are no windows for %s here; figures are shown as results\n" % backend)
+    return True
+
+
+def _complain_once(matplotlib):
+    """A font that is missing is told by each text of a figure: some dozen times. Once in a cell is enough."""
+    import logging
+
+    told = [None, set()]
+
+    def first_time(record):
+        if told[0] is not core.state.cell:
+            told[:] = [core.state.cell, set()]
+        message = record.getMessage()
+        if not message.startswith("findfont: ") or message not in told[1]:
+            told[1].add(message)
+            return True
+        return False
+
+    logging.getLogger("matplotlib.font_manager").addFilter(first_time)
 
 
 def _adapt_axes(axes):
@@ -89,6 +123,14 @@ def _adapt_pyplot(pyplot):
         show_figures(pyplot)
 
     pyplot.show = show_inline
+    switch = pyplot.switch_backend
+
+    @functools.wraps(switch)
+    def switch_backend(newbackend):
+        if not _wants_windows(newbackend):
+            switch(newbackend)
+
+    pyplot.switch_backend = switch_backend
     manager = sys.modules["matplotlib.backend_bases"].FigureManagerBase
     show_manager = manager.show
 

@@ -36,6 +36,12 @@ def test_asyncio_run_works_in_any_cell(kernel):
     assert kernel.run("asyncio.run(f())\nasyncio.get_event_loop().run_until_complete(f())").value == "3"
 
 
+def test_there_is_a_current_loop_after_a_first_asyncio_run(kernel):
+    kernel.run("import asyncio\nasyncio.run(asyncio.sleep(0))")
+    assert kernel.run("loop = asyncio.get_event_loop()\nloop.run_until_complete(asyncio.sleep(0, 'r'))").value == "'r'"
+    assert kernel.run("await asyncio.sleep(0, asyncio.get_running_loop() is loop)").value == "True"
+
+
 def test_other_loops_run_beside_an_await(kernel):
     kernel.run("import asyncio\nasync def f(): return 3")
     assert kernel.run("await f()\nloop = asyncio.new_event_loop()\nloop.run_until_complete(f())").value == "3"

@@ -154,6 +154,22 @@ def test_cell_magics_show_capture_and_run_python(kernel):
     assert kernel.run("%%python\nimport sys; print('inner', len(sys.argv))").out == "inner 1\n"
 
 
+def test_names_are_forgotten_and_magics_are_listed(kernel):
+    kernel.run("kept = 1")
+    assert kernel.run("%reset -f").status == "ok"
+    assert kernel.run("kept").error["name"] == "NameError"
+    assert "%%bash" in kernel.run("%lsmagic").out
+
+
+def test_script_cells_and_output_as_lines(kernel, tmp_path):
+    assert kernel.run("%%script bash\nread line <<<x; echo got $line").out == "got x\n"
+    assert "exit status 3" in kernel.run("%%script bash\nexit 3").error["message"]
+    assert "does not exist" in kernel.run("%%script no-such-program\nx").error["message"]
+    assert kernel.run("lines = %sx echo one\nlines").value == "['one']"
+    assert kernel.run("%%file notes.txt\nhello").status == "ok"
+    assert (tmp_path / "notes.txt").read_text().strip() == "hello"
+
+
 def test_pip_that_fails_fails_the_cell(kernel):
     outcome = kernel.run("%pip install --no-index --quiet this-package-is-nowhere\nprint('not reached')")
     assert outcome.error["name"] == "ScriptError" and "exit status 1" in outcome.error["message"]

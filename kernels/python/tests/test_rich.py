@@ -245,6 +245,24 @@ def test_who_asks_for_agg_gets_files_and_no_pictures_beside_them(new_kernel):
     assert len(kernel.run("%matplotlib inline\nplt.plot([1])\nNone").results) == 1
 
 
+@pytest.mark.parametrize(
+    "ask", ["import matplotlib\nmatplotlib.use('TkAgg')\nimport matplotlib.pyplot as plt", "import matplotlib.pyplot as plt\nplt.switch_backend('qtagg')", "%matplotlib widget\nimport matplotlib.pyplot as plt"]
+)
+def test_who_asks_for_windows_gets_figures_all_the_same(new_kernel, ask):
+    kernel = new_kernel()
+    outcome = kernel.run(ask + "\nplt.plot([1])\nplt.show()", timeout=120)
+    assert outcome.status == "ok" and "image/png" in outcome.results[0]["data"], outcome
+
+
+def test_a_missing_font_is_told_once_in_a_cell(plots):
+    try:
+        for _ in range(2):
+            outcome = plots.run("plt.rcParams['font.family'] = 'No Such Font'\nplt.plot([1, 2])\nplt.title('x')\nplt.show()", timeout=60)
+            assert outcome.status == "ok" and outcome.err.count("findfont") == 1, outcome.err
+    finally:
+        plots.run("plt.rcdefaults()")
+
+
 def test_figures_drawn_by_child_processes_disturb_nobody(plots):
     outcome = plots.run("import os\nif os.fork() == 0:\n    plt.plot([1])\n    plt.show()\n    os._exit(0)\nos.wait()[1]", timeout=60)
     assert outcome.status == "ok" and outcome.value == "0" and len(outcome.results) == 1
