@@ -15,11 +15,32 @@ server_hash() {
 
 modules() { sed -n 's:.*<module>\(.*\)</module>.*:\1:p' "$root/pom.xml"; }
 
+# Whether nothing is missing. Sets runsc, node, server, agent_image.
+all_built() {
+  runsc=$(runsc_folder)
+  node=$cache/node/$(node_hash)
+  agent_image=$(agent_path)
+  server=$cache/server/$(server_hash)
+  [[ -z $java_runtime && -f $runsc/VERSION && -d $node && -s $agent_image && -e $server/server.aot && -z $(missing_images) ]] || return 1
+  agent_image=$(<"$agent_image")
+  [[ -f $agent_image ]]
+}
+
+agent_path() { echo "$cache/agent/$(hash_of kernels images/build-agent.sh | cut -c1-16)-$(basename "$node" | cut -c1-16).path"; }
+
 # Under the lock 9: builds what is missing. Sets runsc, node, server, agent_image.
 build_all() {
   mkdir -p "$cache" "$cache/images"
   chmod 0755 "$cache"
   exec 9>"$cache/.lock-up"
+  # Where all is there, nobody else's building is waited for.
+  if all_built; then
+    touch "$node" "$server" "$agent_image"
+    if [[ $command == up ]]; then remember_installation; fi
+    if flock -n 9; then prune_cache; fi
+    exec 9>&-
+    return 0
+  fi
   flock -n 9 || { say "  waiting for another './atoll' that is building"; flock 9; }
 
   # Images are made of downloads and runsc of compiling, so they go side by side.
@@ -33,7 +54,7 @@ build_all() {
   node=$cache/node/$(node_hash)
   if [[ ! -d $node ]]; then step "engine, agent and CLI" build_node "$node"; fi
 
-  agent_image=$cache/agent/$(hash_of kernels images/build-agent.sh | cut -c1-16)-$(basename "$node" | cut -c1-16).path
+  agent_image=$(agent_path)
   if [[ ! -s $agent_image || ! -f $(<"$agent_image") ]]; then step "agent image" build_agent "$agent_image"; fi
   agent_image=$(<"$agent_image")
 
@@ -138,6 +159,8 @@ prune_cache() {
   find "$cache/node" "$cache/server" -mindepth 1 -maxdepth 1 -mtime +14 -exec rm -rf {} +
   find "$cache/agent" -maxdepth 1 -type f -mtime +14 -delete
   find "$cache/log" -type f -mtime +14 -delete
+  # Of a restore that was killed.
+  find "$cache/images" -maxdepth 1 -name '.restoring-*' -mtime +1 -delete
   # Debian's part of an image, which build.sh keeps for a day.
   if [[ -d $cache/debian ]]; then find "$cache/debian" -type f -mtime +1 -delete; fi
   local recipe file
@@ -162,8 +185,10 @@ is_needed() { # METADATA
 }
 
 # Their sandboxes and snapshots need images of this cache.
-remember_installation() {
+remember_installation() (
   local folder
+  exec 7>"$cache/.lock-installations"
+  flock 7
   {
     echo "$data"
     while read -r folder; do
@@ -171,7 +196,7 @@ remember_installation() {
     done < <(cat "$cache/installations" 2>/dev/null)
   } >"$cache/installations.new"
   mv "$cache/installations.new" "$cache/installations"
-}
+)
 
 # What there is to begin with; the engine builds the others when they are first asked for.
 first_images=(typescript-bun python)

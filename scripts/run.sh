@@ -39,12 +39,16 @@ make_user() {
 }
 
 make_installation() {
+  [[ ! -e $data/.restoring ]] || fail "a restore into $data was broken off (remedy: remove that folder, and restore again)"
   # Sticky: the server's user makes its files beside the engine's folders, and cannot rename or remove those.
   install -d -o root -g atoll -m 1770 "$data"
   install -d -o root -g root -m 0750 "$data/log"
   # In `launcher`, out of the server's reach: `down --all` runs as root what is named there.
   install -d -o root -g root -m 0700 "$data/launcher" "$data/boxes" "$data/spool" "$data/runtimes"
   install -d -o atoll -g atoll -m 0700 "$data/secret" "$data/tmp"
+  # Told here, where the remedy is known, and not by a server that can't read its settings.
+  setpriv --reuid atoll --regid atoll --init-groups test -x "$data" ||
+    fail "the user atoll cannot reach $data (remedy: chmod o+x the folders above it, or use another --data-dir)"
   if [[ ! -s $data/instance ]]; then
     od -An -N4 -tx1 /dev/urandom | tr -d ' \n' >"$data/instance.new"
     chmod 0644 "$data/instance.new"
@@ -302,8 +306,8 @@ purge() {
     engine=("$node" "$runsc")
   fi
   if [[ ! -x ${engine[0]:-}/atoll-engine ]]; then
-    build=$(ls -td "$cache"/node/*/ 2>/dev/null | head -n 1)
-    engine=("${build%/}" "$(ls -td "$cache"/runsc/*/ 2>/dev/null | head -n 1)")
+    build=$(ls -td "$cache"/node/*/ 2>/dev/null | head -n 1 || true)
+    engine=("${build%/}" "$(ls -td "$cache"/runsc/*/ 2>/dev/null | head -n 1 || true)")
   fi
   [[ -x ${engine[0]}/atoll-engine ]] || fail "no engine in $cache to end the sandboxes with (remedy: ./atoll up builds it)"
   "${engine[0]}/atoll-engine" purge --data "$data" --run "$run" --instance "$instance" --runsc "${engine[1]%/}" >>"$data/log/engine.log" 2>&1 ||
@@ -366,7 +370,7 @@ ask_server() {
   # The one that was built with what runs, else the newest.
   cli=$(cut -d' ' -f1 "$data/launcher/engine.build" 2>/dev/null || true)/atoll-cli
   if [[ ! -x $cli && -n ${ATOLL_BUILDS:-} ]]; then brought_builds; cli=$node/atoll-cli; fi
-  [[ -x $cli ]] || cli=$(ls -t "$cache"/node/*/atoll-cli 2>/dev/null | head -n 1)
+  [[ -x $cli ]] || cli=$(ls -t "$cache"/node/*/atoll-cli 2>/dev/null | head -n 1 || true)
   [[ -n $cli ]] || fail "the CLI is not built (remedy: ./atoll up)"
   exec "$cli" "$@"
 }

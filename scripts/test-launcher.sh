@@ -178,7 +178,49 @@ archive() {
   check "a command of the CLI tells by its status that nothing runs" 5 "$("$root/atoll" ls --data-dir "$folder/none" 2>/dev/null || echo $?)"
 }
 
+# Every command that `help` names: what it says of itself, and what it says where nothing is installed.
+every_command() {
+  local name names out status
+  names=$("$root/atoll" help | sed -n 's/^  \([a-z].*\)/\1/p' | sed -E 's/  .*//; s/:.*//; s/ (FILE|SANDBOX|SHELL|'"'"'CODE'"'"'|--|\[).*//' | tr -d ',:' | tr ' ' '\n' | grep -xE '[a-z][a-z-]+' | sort -u)
+  check "help names the launcher's commands" "" "$(for name in up status down build dist test bench login-link env doctor fmt version backup restore exec ls; do grep -qx "$name" <<<"$names" || echo "$name is missing"; done)"
+  for name in $names; do
+    if [[ " $(sed -n 's/^cli_commands="\(.*\)"$/\1/p' "$root/atoll") " == *" $name "* ]]; then
+      out=$("$root/atoll" "$name" --data-dir "$folder/none" 2>&1) && status=0 || status=$?
+      # It needs no server.
+      [[ $name == completion ]] || check "$name where nothing is installed: in one line that says how to start" "5 1" "$status $(grep -c "atoll: no server runs.*remedy: './atoll up'" <<<"$out")"
+      # Here there is no CLI that could tell more.
+      one_line "$name --help without a CLI" "not built up" "$(atoll "$name" --help --data-dir "$folder/none")"
+    else
+      out=$("$root/atoll" "$name" --help 2>&1) && status=0 || status=$?
+      check "$name --help tells what it does" "0 yes" "$status $(grep -q -- "$name" <<<"$out" && echo yes || echo "$out")"
+    fi
+  done
+  one_line "status of nothing" "installed $folder/none" "$(atoll status --data-dir "$folder/none")"
+  one_line "login-link of nothing" "up --data-dir" "$(atoll login-link --data-dir "$folder/none")"
+}
+
+backups() {
+  local none=$folder/none
+  one_line "backup to nowhere" "no file usage" "$(atoll backup --data-dir "$none")"
+  one_line "backup of nothing" "nothing is installed $none --data-dir" "$(atoll backup "$folder/b" --data-dir "$none")"
+  one_line "backup with an unknown flag" "--nonsense help" "$(atoll backup "$folder/b" --nonsense --data-dir "$none")"
+  one_line "restore of no file" "no file usage" "$(atoll restore --data-dir "$none")"
+  one_line "restore of a file that is not there" "$folder/b" "$(atoll restore "$folder/b" --data-dir "$none")"
+  touch "$folder/empty"
+  one_line "restore without a folder" "--data-dir NEW" "$(atoll restore "$folder/empty")"
+  one_line "restore into a folder with something in it" "not empty new" "$(atoll restore "$folder/empty" --data-dir "$folder/clone")"
+  mkdir -p "$folder/broken/.restoring" "$folder/store"
+  echo 0badcafe >"$folder/store/instance"
+  touch "$folder/store/atoll.db"
+  one_line "backup over a file" "$folder/empty another" "$(atoll backup "$folder/empty" --data-dir "$folder/store")"
+  one_line "backup into a folder that is not there" "$folder/nowhere" "$(atoll backup "$folder/nowhere/" --data-dir "$folder/store")"
+  one_line "up in what a restore that was killed left" "broken off restore" \
+    "$(bash -c "source $root/scripts/common.sh; source $root/scripts/run.sh; data=$folder/broken; make_installation" 2>&1 || true)"
+}
+
 messages
+every_command
+backups
 unit
 archive
 missing_tools

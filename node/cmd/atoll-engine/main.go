@@ -5,6 +5,8 @@
 //	atoll-engine [serve] --data DIR --run DIR --instance ID --runsc DIR --agent-image FILE --images DIR --recipes DIR --socket-group GROUP
 //	atoll-engine purge  --data DIR --run DIR --instance ID --runsc DIR
 //	atoll-engine check  --data DIR --runsc DIR [...]
+//	atoll-engine backup --data DIR --images DIR --file FILE --store-folder DIR -- COMMAND [ARGUMENT...]
+//	atoll-engine restore --file FILE [--data DIR --images DIR]
 package main
 
 import (
@@ -65,6 +67,9 @@ func main() {
 	if len(arguments) > 0 && len(arguments[0]) > 0 && arguments[0][0] != '-' {
 		command, arguments = arguments[0], arguments[1:]
 	}
+	if run := backups[command]; run != nil {
+		os.Exit(run(arguments))
+	}
 	o, err := parse(command, arguments)
 	if errors.Is(err, flag.ErrHelp) {
 		return
@@ -78,7 +83,7 @@ func main() {
 		case "check":
 			err = check(o)
 		default:
-			err = fmt.Errorf("command %q (expected: serve, purge or check)", command)
+			err = fmt.Errorf("command %q (expected: serve, purge, check, backup or restore)", command)
 		}
 	}
 	if err != nil {

@@ -117,6 +117,10 @@ func readRecord(dir string) (*record, error) {
 	if err != nil {
 		return nil, err
 	}
+	return decodeRecord(text)
+}
+
+func decodeRecord(text []byte) (*record, error) {
 	var f recordFile
 	if err := json.Unmarshal(text, &f); err != nil {
 		return nil, fmt.Errorf("box record: %w", err)

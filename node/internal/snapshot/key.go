@@ -23,6 +23,10 @@ func openKey(path string) (ed25519.PrivateKey, error) {
 	if err != nil {
 		return nil, err
 	}
+	return parseKey(path, text)
+}
+
+func parseKey(path string, text []byte) (ed25519.PrivateKey, error) {
 	seed, err := hex.DecodeString(strings.TrimSpace(string(text)))
 	if err != nil || len(seed) != ed25519.SeedSize {
 		return nil, fmt.Errorf("%s: %d bytes (expected: %d, as hex)", path, len(seed), ed25519.SeedSize)

@@ -51,6 +51,29 @@ final class Json {
         return list;
     }
 
+    static String ofNamed(StoreBackup.Named named) {
+        ObjectNode all = MAPPER.createObjectNode();
+        ArrayNode sandboxes = all.putArray("sandboxes");
+        for (StoreBackup.NamedSandbox sandbox : named.sandboxes()) {
+            ObjectNode item = sandboxes.addObject();
+            item.put("id", sandbox.id());
+            sandbox.name().ifPresent(name -> item.put("name", name));
+            item.put("state", sandbox.state());
+            item.put("box", sandbox.box());
+        }
+        ArrayNode snapshots = all.putArray("snapshots");
+        for (StoreBackup.NamedSnapshot snapshot : named.snapshots()) {
+            ObjectNode item = snapshots.addObject();
+            item.put("id", snapshot.id());
+            snapshot.name().ifPresent(name -> item.put("name", name));
+            item.put("state", snapshot.state());
+            snapshot.sandbox().ifPresent(sandbox -> item.put("sandbox", sandbox));
+        }
+        ArrayNode images = all.putArray("images");
+        named.images().forEach(images::add);
+        return all.toString();
+    }
+
     static String ofHeld(List<Snapshot.Held> contexts) {
         ArrayNode array = MAPPER.createArrayNode();
         for (Snapshot.Held context : contexts) {
