@@ -126,8 +126,11 @@ def test_the_history_is_searched_runs_again_and_is_exported(open_page, client):
     ran = client.exec("needle = 'found'\nprint(needle)\n[1, 2]", language="python")
     try:
         page = open_page("/ui/executions")
-        page.fill("#filter-text", "NEEDLE = ")
-        page.press("#filter-text", "Enter")
+        page.locator("#filter-text").press_sequentially("NEEDLE = 'fou")
+        expect(page).to_have_url(re.compile(r"[?&]q=NEEDLE"))
+        expect(page.locator("[data-live-badge]")).to_have_count(0)
+        page.reload()
+        expect(page.locator("#filter-text")).to_have_value("NEEDLE = 'fou")
         page.click(f"tr#{ran['execution_id']} a.code-line")
         expect(page.locator("#execution-results .result")).to_have_text("[1, 2]")
         with page.expect_download() as download:

@@ -11,10 +11,11 @@
     event.detail.headers["Atoll-Script"] = "1";
   });
 
-  form.addEventListener("htmx:beforeSwap", (event) => {
-    // Another page, that of the login.
+  form.addEventListener("htmx:beforeRequest", () => (problem.textContent = ""));
+
+  // Another page has come, that of the login.
+  document.addEventListener("htmx:beforeSwap", (event) => {
     if (event.detail.xhr.status === 200 && !event.detail.serverResponse.includes('id="found"')) location.reload();
-    if (event.detail.xhr.status === 200) problem.textContent = "";
   });
 
   document.addEventListener("htmx:afterSettle", () => atoll.follow(document.getElementById("found").dataset.stream));
