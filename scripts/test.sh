@@ -17,7 +17,7 @@ suites=(
   "Java|ci|java_tests"
   "images|ci|images_tests"
   "native API|ci|native_api_tests"
-  "races|all|races_tests"
+  "races|ci|races_tests"
   "MCP|ci|mcp_tests"
   "E2B|ci|e2b_tests"
   "browser|all|browser_tests"

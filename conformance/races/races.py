@@ -5,8 +5,8 @@ A round makes a sandbox with a counter in its memory, and lets two or three oper
 is in one legal state, the counter is what was executed, an end has its reason, no call has failed with an error that is none of its
 documented ones, and nothing is left on the machine. Rounds run some at a time, as a batch; a batch follows from its seed alone.
 
-    races.py                       2,000 rounds, or as many as fit into 8 minutes
-    races.py --rounds 20000 --seconds 0
+    races.py                       as in CI: one batch of a new seed, and those of the fixed seeds, as many as fit into 4 minutes
+    races.py --rounds 2000         of new seeds, each of which is told if it goes wrong
     races.py --seed N              that batch again; --repeat 20: twenty times
 """
 
@@ -29,6 +29,8 @@ FAIL_POINTS = [f"{operation}.{step}" for operation, steps in {
     "restore": "recorded prepared restored connected saved", "snapshot": "recorded written verified synced renamed sealed", "delete": "begun ended freed removed"}.items() for step in steps.split()]
 # As many as keep two CPUs busy while some of them wait; a kill takes seconds to come back from, which they then share.
 ROUNDS_AT_ONCE = 8
+# What CI runs beside one batch of a new seed: all pairs of operations come up in them.
+FIXED_SEEDS = range(1, 60)
 # What a call may be refused with when it meets another: it came too late, or it has to be asked again.
 LEGAL = {"sandbox_ended", "conflict", "sandbox_paused", "snapshot_not_found"}
 
@@ -300,8 +302,8 @@ def each(rounds, call, failures):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=2000)
-    parser.add_argument("--seconds", type=float, default=480, help="stop after so long, whatever --rounds says; 0: never")
+    parser.add_argument("--rounds", type=int, help="so many, of seeds that follow one another")
+    parser.add_argument("--seconds", type=float, help="stop after so long; 0: never (default: 240 of the fixed seeds, else never)")
     parser.add_argument("--all", action="store_true", help="20,000 rounds, however long they take")
     parser.add_argument("--seed", type=int, help="run the batch of this seed only")
     parser.add_argument("--repeat", type=int, default=1, help="of --seed: so many times")
@@ -309,18 +311,28 @@ def main():
     parser.add_argument("--keep-going", type=int, default=3, help="give up after so many batches that went wrong")
     options = parser.parse_args()
     if options.all:
-        options.rounds, options.seconds = 20000, 0
+        options.rounds = 20000
+    of_ci = options.rounds is None and options.seed is None and options.first is None
+    if options.seconds is None:
+        options.seconds = 240 if of_ci else 0
     with installation(pool_depth=ROUNDS_AT_ONCE) as atoll:
         # What it takes to build one is no time of the races.
         begin = time.monotonic()
         host = Host(atoll)
         rounds, wrong, covered, kills = 0, [], set(), 0
         first = options.first if options.first is not None else int(time.time() * 1000)
-        seeds = itertools.repeat(options.seed, options.repeat) if options.seed is not None else itertools.count(first)
-        print(f"{options.rounds} rounds, at most {options.seconds:.0f} s, first seed {options.seed if options.seed is not None else first}", flush=True)
+        if options.seed is not None:
+            seeds = itertools.repeat(options.seed, options.repeat)
+        elif of_ci:
+            seeds = itertools.chain([first], FIXED_SEEDS)
+        else:
+            seeds = range(first, first - (-(options.rounds or 2000) // ROUNDS_AT_ONCE))
+        print(f"seed {options.seed}" if options.seed is not None else f"new seed {first}, and {f'fixed ones from {FIXED_SEEDS[0]} to {FIXED_SEEDS[-1]}' if of_ci else 'those after it'}", flush=True)
         shown = time.monotonic()
+        cut = False
         for seed in seeds:
-            if options.seed is None and rounds and (rounds >= options.rounds or options.seconds and time.monotonic() - begin > options.seconds - 15):
+            if rounds and options.seconds and time.monotonic() - begin > options.seconds - 10:
+                cut = True
                 break
             batch = Batch(seed)
             if options.seed is not None:
@@ -339,8 +351,8 @@ def main():
                 shown = time.monotonic()
                 print(f"  {rounds} rounds after {shown - begin:.0f} s, {kills} kills; server {host.resident('server')} MiB, engine {host.resident('engine')} MiB", flush=True)
         took = time.monotonic() - begin
-        if options.seed is None and not wrong and rounds < options.rounds:
-            print(f"only {rounds} of {options.rounds} rounds fit into {options.seconds:.0f} s on this machine")
+        if cut:
+            print(f"only {rounds} rounds fit into {options.seconds:.0f} s on this machine: seeds from {seed} on were left out")
     print(f"{rounds} rounds in {took:.0f} s, {kills} kills, {len(covered)} pairs of operations, failing seeds: {wrong or 'none'}")
     print(f"{rounds - len(wrong)} passed, {len(wrong)} failed")
     return 1 if wrong else 0
