@@ -4,6 +4,7 @@ import atoll.core.Caller;
 import atoll.core.node.Image;
 import atoll.core.template.Images;
 import atoll.core.template.Registries;
+import atoll.http.BodyInput;
 import atoll.http.Exchange;
 import java.io.IOException;
 import java.util.List;

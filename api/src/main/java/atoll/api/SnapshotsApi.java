@@ -10,6 +10,7 @@ import atoll.core.snapshot.SnapshotKind;
 import atoll.core.snapshot.SnapshotQuery;
 import atoll.core.snapshot.Snapshots;
 import atoll.core.snapshot.UpdateSnapshot;
+import atoll.http.BodyInput;
 import atoll.http.ByteStream;
 import atoll.http.Exchange;
 import java.io.IOException;

@@ -10,6 +10,7 @@ import atoll.core.template.BuildLog;
 import atoll.core.template.BuildSecrets;
 import atoll.core.template.TemplateDraft;
 import atoll.core.template.Templates;
+import atoll.http.BodyInput;
 import atoll.http.ByteStream;
 import atoll.http.EventStream;
 import atoll.http.Exchange;

@@ -66,6 +66,7 @@ import atoll.core.stats.NodeStats;
 import atoll.core.stats.PoolStats;
 import atoll.core.stats.Stats;
 import atoll.core.stats.Totals;
+import atoll.core.template.BuildUploads;
 import atoll.core.template.Images;
 import atoll.core.template.Limits;
 import atoll.core.template.Registries;
@@ -778,6 +779,11 @@ final class FakeAtoll implements Atoll, Keys, CodeExecution, Executions, Sandbox
     @Override
     public Templates templates() {
         return new OneTemplate(template);
+    }
+
+    @Override
+    public BuildUploads uploads() {
+        throw new UnsupportedOperationException("no uploads here");
     }
 
     @Override

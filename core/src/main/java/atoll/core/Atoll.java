@@ -11,6 +11,7 @@ import atoll.core.sandbox.Forks;
 import atoll.core.sandbox.Sandboxes;
 import atoll.core.snapshot.Snapshots;
 import atoll.core.stats.Stats;
+import atoll.core.template.BuildUploads;
 import atoll.core.template.Images;
 import atoll.core.template.Registries;
 import atoll.core.template.Templates;
@@ -43,6 +44,8 @@ public interface Atoll {
     Snapshots snapshots();
 
     Templates templates();
+
+    BuildUploads uploads();
 
     Images images();
 

@@ -34,12 +34,14 @@ import atoll.core.stats.Stats;
 import atoll.core.stats.StatsService;
 import atoll.core.stats.WatchedStore;
 import atoll.core.store.Store;
+import atoll.core.template.BuildUploads;
 import atoll.core.template.Images;
 import atoll.core.template.Registries;
 import atoll.core.template.RegistryService;
 import atoll.core.template.TemplateCatalog;
 import atoll.core.template.TemplateService;
 import atoll.core.template.Templates;
+import atoll.core.template.UploadService;
 import atoll.core.usage.Usage;
 import atoll.core.usage.UsageService;
 import java.time.Duration;
@@ -69,6 +71,7 @@ public final class AtollCore implements Atoll, AutoCloseable {
     private final TemplateCatalog templates;
     private final RegistryService registries;
     private final TemplateService templateService;
+    private final UploadService uploads;
     private final Pools pools;
     private final SandboxService sandboxes;
     private final ContextService contexts;
@@ -120,6 +123,7 @@ public final class AtollCore implements Atoll, AutoCloseable {
                 background,
                 this::runningSandbox,
                 this::liveSandboxes);
+        uploads = new UploadService(installation.files(), settings.builds().maxContextBytes(), tokenKey, clock);
         sandboxes = new SandboxService(
                 store,
                 patient,
@@ -265,6 +269,11 @@ public final class AtollCore implements Atoll, AutoCloseable {
     @Override
     public Templates templates() {
         return templateService;
+    }
+
+    @Override
+    public BuildUploads uploads() {
+        return uploads;
     }
 
     @Override

@@ -29,29 +29,33 @@ import java.util.HexFormat;
 import java.util.Optional;
 import java.util.Set;
 
-/** Logs of builds and build contexts in a folder: {@code logs/ID.log} and {@code contexts/SHA256.tar}. */
+/** Logs of builds, build contexts and uploads in a folder: {@code logs/ID.log}, {@code contexts/SHA256.tar} and {@code uploads/ID}. */
 public final class FolderFiles implements TemplateFiles {
     private static final String LOG = ".log";
     private static final String TAR = ".tar";
 
     private final Path logs;
     private final Path contexts;
+    private final Path uploads;
 
-    private FolderFiles(Path logs, Path contexts) {
+    private FolderFiles(Path logs, Path contexts, Path uploads) {
         this.logs = logs;
         this.contexts = contexts;
+        this.uploads = uploads;
     }
 
     /** The files of this folder, which is made if it is not there. What an upload left behind that never ended is removed. */
     public static FolderFiles open(Path folder) throws IOException {
-        var files = new FolderFiles(folder.resolve("logs"), folder.resolve("contexts"));
-        for (Path path : new Path[] {folder, files.logs, files.contexts}) {
+        var files = new FolderFiles(folder.resolve("logs"), folder.resolve("contexts"), folder.resolve("uploads"));
+        for (Path path : new Path[] {folder, files.logs, files.contexts, files.uploads}) {
             Files.createDirectories(path);
             Files.setPosixFilePermissions(path, PosixFilePermissions.fromString("rwx------"));
         }
-        try (DirectoryStream<Path> drafts = Files.newDirectoryStream(files.contexts, ".draft-*")) {
-            for (Path draft : drafts) {
-                Files.delete(draft);
+        for (Path path : new Path[] {files.contexts, files.uploads}) {
+            try (DirectoryStream<Path> drafts = Files.newDirectoryStream(path, ".draft-*")) {
+                for (Path draft : drafts) {
+                    Files.delete(draft);
+                }
             }
         }
         return files;
@@ -132,32 +136,39 @@ public final class FolderFiles implements TemplateFiles {
         Path draft = Files.createTempFile(contexts, ".draft-", TAR);
         try {
             MessageDigest sha256 = MessageDigest.getInstance("SHA-256");
-            long bytes = 0;
-            try (OutputStream out = Files.newOutputStream(draft)) {
-                var in = new DigestInputStream(data, sha256);
-                byte[] piece = new byte[64 << 10];
-                for (int count = in.read(piece); count >= 0; count = in.read(piece)) {
-                    bytes += count;
-                    if (bytes > most) {
-                        throw new AtollException(
-                                ErrorCode.REQUEST_TOO_LARGE,
-                                "context: more than " + most + " bytes (expected: at most so many)",
-                                "",
-                                "Leave out what the Dockerfile does not copy, or raise the setting build.max_context_mib.");
-                    }
-                    out.write(piece, 0, count);
-                }
-            }
+            long bytes = copy(new DigestInputStream(data, sha256), draft, most);
             String digest = HexFormat.of().formatHex(sha256.digest());
-            Path file = context(contexts, digest);
-            Files.move(draft, file, StandardCopyOption.ATOMIC_MOVE, StandardCopyOption.REPLACE_EXISTING);
-            Files.setLastModifiedTime(file, FileTime.from(Instant.now()));
+            keep(draft, context(contexts, digest));
             return new BuildContext(digest, bytes);
         } catch (NoSuchAlgorithmException e) {
             throw new IllegalStateException("every Java platform has SHA-256", e);
         } finally {
             Files.deleteIfExists(draft);
         }
+    }
+
+    private static long copy(InputStream data, Path draft, long most) throws IOException {
+        long bytes = 0;
+        try (OutputStream out = Files.newOutputStream(draft)) {
+            byte[] piece = new byte[64 << 10];
+            for (int count = data.read(piece); count >= 0; count = data.read(piece)) {
+                bytes += count;
+                if (bytes > most) {
+                    throw new AtollException(
+                            ErrorCode.REQUEST_TOO_LARGE,
+                            "context: more than " + most + " bytes (expected: at most so many)",
+                            "",
+                            "Leave out what the Dockerfile does not copy, or raise the setting build.max_context_mib.");
+                }
+                out.write(piece, 0, count);
+            }
+        }
+        return bytes;
+    }
+
+    private static void keep(Path draft, Path file) throws IOException {
+        Files.move(draft, file, StandardCopyOption.ATOMIC_MOVE, StandardCopyOption.REPLACE_EXISTING);
+        Files.setLastModifiedTime(file, FileTime.from(Instant.now()));
     }
 
     @Override
@@ -192,6 +203,63 @@ public final class FolderFiles implements TemplateFiles {
     @Override
     public void deleteContext(String digest) {
         delete(context(contexts, digest));
+    }
+
+    private Path upload(Path folder, String id) {
+        if (!id.matches("[0-9a-f]{64}")) {
+            throw new IllegalArgumentException("upload: " + id + " (expected: 64 hexadecimal digits)");
+        }
+        return folder.resolve(id);
+    }
+
+    @Override
+    public void putUpload(String id, InputStream data, long most) throws IOException {
+        Path file = upload(uploads, id);
+        Path draft = Files.createTempFile(uploads, ".draft-", "");
+        try {
+            long bytes = copy(data, draft, most);
+            assert bytes <= most;
+            keep(draft, file);
+        } finally {
+            Files.deleteIfExists(draft);
+        }
+    }
+
+    @Override
+    public boolean touchUpload(String id) {
+        try {
+            Files.setLastModifiedTime(upload(uploads, id), FileTime.from(Instant.now()));
+            return true;
+        } catch (NoSuchFileException e) {
+            return false;
+        } catch (IOException e) {
+            throw failure("an upload could not be kept", e);
+        }
+    }
+
+    @Override
+    public Optional<InputStream> upload(String id) {
+        try {
+            return Optional.of(Files.newInputStream(upload(uploads, id)));
+        } catch (NoSuchFileException e) {
+            return Optional.empty();
+        } catch (IOException e) {
+            throw failure("an upload could not be read", e);
+        }
+    }
+
+    @Override
+    public void deleteUploads(Instant before) {
+        try (DirectoryStream<Path> all = Files.newDirectoryStream(uploads)) {
+            for (Path file : all) {
+                boolean draft = file.getFileName().toString().startsWith(".");
+                if (!draft && Files.getLastModifiedTime(file).toInstant().isBefore(before)) {
+                    Files.deleteIfExists(file);
+                }
+            }
+        } catch (IOException | UncheckedIOException e) {
+            throw failure("old uploads could not be removed", e);
+        }
     }
 
     private static AtollException failure(String what, Exception e) {

@@ -30,4 +30,16 @@ public interface TemplateFiles {
     Set<String> contexts(Instant before);
 
     void deleteContext(String digest);
+
+    /** Keeps an upload, in the place of what was there; {@code REQUEST_TOO_LARGE} beyond {@code most} bytes. Reads {@code data} to its end. */
+    void putUpload(String id, InputStream data, long most) throws IOException;
+
+    /** Whether it is there; it counts as kept now. */
+    boolean touchUpload(String id);
+
+    /** Empty if it is not there. The caller closes it. */
+    Optional<InputStream> upload(String id);
+
+    /** Removes those that were kept before that time. */
+    void deleteUploads(Instant before);
 }

@@ -47,6 +47,8 @@ public final class TemplateService implements Templates, Images {
     /** A context that was just uploaded is not named yet. */
     private static final Duration UPLOAD_GRACE = Duration.ofHours(1);
 
+    private static final Duration UPLOAD_KEPT = Duration.ofDays(1);
+
     private final Store store;
     private final Node node;
     private final TemplateCatalog catalog;
@@ -527,6 +529,7 @@ public final class TemplateService implements Templates, Images {
                 files.deleteContext(context);
             }
         }
+        files.deleteUploads(clock.instant().minus(UPLOAD_KEPT));
         Instant oldest = clock.instant().minus(settings.keepLogs());
         for (StoredTemplate stored : store.templates()) {
             boolean past = stored.deletedAt().filter(at -> at.isBefore(oldest)).isPresent();

@@ -23,6 +23,7 @@ import java.util.Set;
 public final class MemoryFiles implements TemplateFiles {
     private final Map<BuildId, ByteArrayOutputStream> logs = new HashMap<>();
     private final Map<String, byte[]> contexts = new HashMap<>();
+    private final Map<String, byte[]> uploads = new HashMap<>();
 
     @Override
     public synchronized void append(BuildId build, byte[] data) {
@@ -51,14 +52,7 @@ public final class MemoryFiles implements TemplateFiles {
 
     @Override
     public BuildContext putContext(InputStream data, long most) throws IOException {
-        byte[] all = data.readAllBytes();
-        if (all.length > most) {
-            throw new AtollException(
-                    ErrorCode.REQUEST_TOO_LARGE,
-                    "context: more than " + most + " bytes (expected: at most so many)",
-                    "",
-                    "Leave out what the Dockerfile does not copy.");
-        }
+        byte[] all = all(data, most);
         try {
             String digest = HexFormat.of()
                     .formatHex(MessageDigest.getInstance("SHA-256").digest(all));
@@ -84,5 +78,40 @@ public final class MemoryFiles implements TemplateFiles {
     @Override
     public synchronized void deleteContext(String digest) {
         contexts.remove(digest);
+    }
+
+    private static byte[] all(InputStream data, long most) throws IOException {
+        byte[] all = data.readAllBytes();
+        if (all.length > most) {
+            throw new AtollException(
+                    ErrorCode.REQUEST_TOO_LARGE,
+                    "context: more than " + most + " bytes (expected: at most so many)",
+                    "",
+                    "Leave out what the Dockerfile does not copy.");
+        }
+        return all;
+    }
+
+    @Override
+    public void putUpload(String id, InputStream data, long most) throws IOException {
+        byte[] all = all(data, most);
+        synchronized (this) {
+            uploads.put(id, all);
+        }
+    }
+
+    @Override
+    public synchronized boolean touchUpload(String id) {
+        return uploads.containsKey(id);
+    }
+
+    @Override
+    public synchronized Optional<InputStream> upload(String id) {
+        return Optional.ofNullable(uploads.get(id)).map(ByteArrayInputStream::new);
+    }
+
+    @Override
+    public synchronized void deleteUploads(Instant before) {
+        uploads.clear();
     }
 }

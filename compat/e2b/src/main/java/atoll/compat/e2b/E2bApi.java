@@ -13,8 +13,6 @@ import java.util.HexFormat;
 import java.util.List;
 import java.util.regex.Pattern;
 import org.jspecify.annotations.Nullable;
-import tools.jackson.databind.node.JsonNodeFactory;
-import tools.jackson.databind.node.ObjectNode;
 
 /** The routes of this protocol. Its SDKs are pointed here by {@code E2B_API_URL} and {@code E2B_SANDBOX_URL}, both {@code <server>/compat/e2b}. */
 public final class E2bApi {
@@ -48,7 +46,8 @@ public final class E2bApi {
         var plane = new SandboxPlane(atoll);
         var templates = new E2bTemplates(atoll.templates(), settings);
         var control = new ControlPlane(atoll, templates, settings);
-        var snapshots = new SnapshotsApi(atoll);
+        var builds = new TemplateBuilds(atoll, templates);
+        var snapshots = new SnapshotsApi(atoll, builds);
         routes.select("e2b sandbox", SandboxPlane::isFor, ApiErrors.answering(plane::serve));
         // The SDKs leave every prefix out of signed addresses.
         RouteHandler signed = ApiErrors.answering(plane::signedFile);
@@ -74,34 +73,30 @@ public final class E2bApi {
                 .post(one + "/snapshots", guarded(snapshots::create))
                 .get(PREFIX + "/snapshots", guarded(snapshots::list))
                 .delete(PREFIX + "/templates/{template}", guarded(snapshots::delete));
+        String template = PREFIX + "/templates/{template}";
+        String build = template + "/builds/{build}";
+        routes.post(PREFIX + "/v3/templates", guarded(builds::announce))
+                .post(PREFIX + "/v2/templates", guarded(builds::announce))
+                .post(PREFIX + "/v2/templates/{template}/builds/{build}", guarded(builds::start))
+                .get(template + "/files/{hash}", guarded(builds::uploadLink))
+                .put(PREFIX + "/uploads/{ticket}", ApiErrors.answering(builds::upload))
+                .get(build + "/status", guarded(builds::status))
+                .get(build + "/logs", guarded(builds::logs))
+                .post(PREFIX + "/templates/tags", guarded(builds::assignTags))
+                .get(template + "/{part}", guarded(builds::part))
+                .get(PREFIX + "/templates", guarded(builds::list))
+                .get(PREFIX + "/v2/templates", guarded(builds::list))
+                .get(template, guarded(builds::get));
         var events = new EventsApi(atoll);
         routes.get(PREFIX + "/events/sandboxes", guarded(events::list))
                 .get(PREFIX + "/events/sandboxes/{sandbox_id}", guarded(events::ofSandbox));
         notYet(routes, "GET", "/events/webhooks", "Webhooks");
         notYet(routes, "POST", "/events/webhooks", "Webhooks");
         notYet(routes, "PUT", "/sandboxes/{sandbox_id}/network", "Changing the network of a sandbox");
-        notYet(routes, "POST", "/v3/templates", "Building templates");
-        notYet(routes, "POST", "/v2/templates/{template}/builds/{build}", "Building templates");
-        notYet(routes, "GET", "/templates/{template}/builds/{build}/status", "Building templates");
-        notYet(routes, "GET", "/templates/{template}/files/{hash}", "Building templates");
-        notYet(routes, "POST", "/templates/tags", "Tagging templates");
         notYet(routes, "POST", "/volumes", "Volumes");
         notYet(routes, "GET", "/volumes", "Volumes");
         notYet(routes, "POST", "/secrets", "Secrets");
         notYet(routes, "GET", "/secrets", "Secrets");
-        routes.get(PREFIX + "/templates/aliases/{template}", guarded((exchange, caller) -> {
-            E2bTemplates.Source found = templates.find(caller, exchange.path("template"));
-            ObjectNode alias = JsonNodeFactory.instance.objectNode();
-            exchange.json(
-                    200,
-                    alias.put(
-                                    "templateID",
-                                    found.template()
-                                            .orElseGet(() -> found.snapshot()
-                                                    .orElseThrow()
-                                                    .toString()))
-                            .put("public", false));
-        }));
     }
 
     private void notYet(RouteTable.Builder routes, String method, String path, String what) {

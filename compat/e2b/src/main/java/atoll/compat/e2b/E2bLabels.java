@@ -7,6 +7,13 @@ import java.util.Map;
 /** A sandbox's metadata is its labels; below a prefix of their own stand those by which this protocol's choices are kept with it. */
 final class E2bLabels {
     static final String RESERVED = "e2b:";
+    /** Of a template or snapshot. */
+    static final String NAME = RESERVED + "name";
+
+    /** Of a template: which of its name's builds it is, and that build's id. */
+    static final String TAG = RESERVED + "tag";
+
+    static final String BUILD = RESERVED + "build";
     private static final String PRIVATE = RESERVED + "private";
     private static final String OFFLINE = RESERVED + "offline";
     private static final String TEMPLATE = RESERVED + "template";

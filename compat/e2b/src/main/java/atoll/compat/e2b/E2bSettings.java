@@ -24,6 +24,11 @@ public record E2bSettings(String domain, Map<String, String> templates) {
         }
     }
 
+    /** Whether a name is this protocol's own. */
+    static boolean isReserved(String name) {
+        return name.equals(BASE) || name.equals(CODE_INTERPRETER);
+    }
+
     /**
      * With templates as text.
      *

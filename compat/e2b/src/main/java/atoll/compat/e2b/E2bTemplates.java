@@ -36,10 +36,14 @@ final class E2bTemplates {
                 throw missing(name);
             }
         }
-        String tagless =
-                name.endsWith(":default") || name.endsWith(":latest") ? name.substring(0, name.lastIndexOf(':')) : name;
+        String id = id(caller, name);
         try {
-            Template found = template(caller, tagless);
+            Template found = template(caller, id);
+            if (name.contains(":")
+                    && !id.equals(tagless(name))
+                    && !found.labels().containsKey(E2bLabels.TAG)) {
+                throw missing(name);
+            }
             return new Source(Optional.of(found.id()), Optional.empty());
         } catch (AtollException e) {
             if (e.code() == ErrorCode.TEMPLATE_NOT_FOUND) {
@@ -47,6 +51,30 @@ final class E2bTemplates {
             }
             throw e;
         }
+    }
+
+    /** The id of the installation's template that a name, perhaps with a tag, stands for; ids stand for themselves. */
+    String id(Caller caller, String name) {
+        if (!name.contains(":") && !name.contains("/")) {
+            return name;
+        }
+        String tagged = isNamed(name) ? TemplateName.parse(name).id() : name;
+        boolean isThere = templates.list(caller).stream()
+                .anyMatch(template ->
+                        template.id().equals(tagged) && template.labels().containsKey(E2bLabels.TAG));
+        return isThere ? tagged : tagless(name);
+    }
+
+    private static boolean isNamed(String name) {
+        try {
+            return !TemplateName.parse(name).id().isEmpty();
+        } catch (AtollException _) {
+            return false;
+        }
+    }
+
+    private static String tagless(String name) {
+        return name.endsWith(":default") || name.endsWith(":latest") ? name.substring(0, name.lastIndexOf(':')) : name;
     }
 
     private Template template(Caller caller, String name) {
@@ -63,7 +91,7 @@ final class E2bTemplates {
                 .orElseGet(() -> templates.get(caller, ALWAYS));
     }
 
-    private static AtollException missing(String name) {
+    static AtollException missing(String name) {
         return new AtollException(
                 ErrorCode.TEMPLATE_NOT_FOUND,
                 "template '" + (name.length() > 128 ? name.substring(0, 128) + "…" : name) + "' not found",

@@ -22,12 +22,14 @@ import tools.jackson.databind.node.ObjectNode;
 /** Snapshots, which this protocol also takes as templates. Their names are free text: they are kept as a label. */
 final class SnapshotsApi {
     private static final JsonNodeFactory NODES = JsonNodeFactory.instance;
-    private static final String NAME = E2bLabels.RESERVED + "name";
+    private static final String NAME = E2bLabels.NAME;
 
     private final Atoll atoll;
+    private final TemplateBuilds builds;
 
-    SnapshotsApi(Atoll atoll) {
+    SnapshotsApi(Atoll atoll, TemplateBuilds builds) {
         this.atoll = atoll;
+        this.builds = builds;
     }
 
     void create(Exchange exchange, Caller caller) throws IOException, InterruptedException {
@@ -71,14 +73,16 @@ final class SnapshotsApi {
         exchange.json(200, all);
     }
 
-    /** A snapshot by id or name; templates of the installation are not deleted by this protocol. */
+    /** A template that was made by this protocol, by id or name, or a snapshot; the installation's own templates are not deleted by it. */
     void delete(Exchange exchange, Caller caller) throws IOException, InterruptedException {
         String name = exchange.path("template");
         if (name.equals("tags")) {
-            ApiErrors.answer(exchange, 501, "Tagging templates " + E2bApi.NOT_YET);
+            builds.removeTags(exchange, caller);
             return;
         }
-        atoll.snapshots().delete(caller, find(caller, name));
+        if (name.startsWith(SnapshotId.PREFIX) || !builds.delete(caller, name)) {
+            atoll.snapshots().delete(caller, find(caller, name));
+        }
         exchange.empty(204);
     }
 

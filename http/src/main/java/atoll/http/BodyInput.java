@@ -1,6 +1,5 @@
-package atoll.api;
+package atoll.http;
 
-import atoll.http.BodyStream;
 import java.io.IOException;
 import java.io.InputStream;
 import java.io.InterruptedIOException;
@@ -9,18 +8,18 @@ import java.util.Optional;
 import org.jspecify.annotations.Nullable;
 
 /** A request's body for those who read streams. It remembers why it failed, since its reader may put that in words of its own. */
-final class BodyInput extends InputStream {
+public final class BodyInput extends InputStream {
     private final BodyStream body;
     private ByteBuffer piece = ByteBuffer.allocate(0);
     private boolean ended;
     private @Nullable Exception failure;
 
-    BodyInput(BodyStream body) {
+    public BodyInput(BodyStream body) {
         this.body = body;
     }
 
     /** Fails again as reading did, if it did. */
-    void rethrow() throws IOException {
+    public void rethrow() throws IOException {
         switch (failure) {
             case null -> {}
             case IOException e -> throw e;
