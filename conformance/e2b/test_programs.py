@@ -13,6 +13,9 @@ VERSIONS = {
     "smolagents": ["smolagents==1.26.0", "openai==3.57.0", "python-dotenv", *SDK],
     "langchain": ["langchain-e2b==0.0.6", "deepagents==0.6.12", "langchain-openai==1.7.4", "e2b==2.63.0"],
     "crewai": ["crewai==1.15.30", "crewai-tools==1.15.30", *SDK],
+    "haystack": ["e2b-haystack==2.0.0", "haystack-ai==3.4.1", "e2b==2.63.0"],
+    "sandboxio": ["sandboxio-e2b==0.1.0", "sandboxio==0.1.0", *SDK],
+    "cli": {"@e2b/cli": "2.19.0"},
     "computesdk": {"@computesdk/e2b": "1.7.52", "e2b": "2.51.0"},
     "mastra": {"@mastra/e2b": "0.8.0", "e2b": "2.51.0"},
 }
@@ -45,6 +48,21 @@ def test_smolagents_executor(environment, with_packages, tmp_path):
 
 def test_computesdk(environment, tmp_path):
     works("computesdk", environment, tmp_path)
+
+
+@pytest.mark.long
+def test_haystack_tools(environment, tmp_path):
+    works("haystack", environment, tmp_path)
+
+
+@pytest.mark.long
+def test_sandboxio(environment, tmp_path):
+    works("sandboxio", environment, tmp_path)
+
+
+@pytest.mark.long
+def test_command_line(environment, tmp_path):
+    works("cli", environment, tmp_path)
 
 
 @pytest.mark.long

@@ -75,7 +75,6 @@ def test_larger_suite_in_python(environment, tmp_path):
 
 # Of the JavaScript suite, what this adapter does not have yet.
 JAVASCRIPT_NOT_YET = [
-    "template build from template runs steps and streams logs",
     "volume files and mount", "secret create, list and destroy",
 ]
 

@@ -46,9 +46,10 @@ def test_every_kind_of_step_is_in_the_sandboxes_of_a_template(e2b, named, tmp_pa
     template = (
         e2b.Template(file_context_path=str(tmp_path))
         .from_template("code-interpreter-v1")
-        .set_envs({"BAKED": "in \"image\"", "PATH": "/opt/tool/bin:$PATH"})
+        .set_envs({"BAKED": "in \"image\""})
+            .set_envs({"AGAIN": "${BAKED} again"})
         .run_cmd("echo printed; whoami; pwd; echo $HOME; id -un >/tmp/who")
-        .run_cmd(["mkdir -p /opt/tool/bin", "printf '#!/bin/sh\\necho \"tool here\"\\n' >/opt/tool/bin/tool", "chmod 755 /opt/tool/bin/tool"], user="root")
+        .run_cmd(["printf '#!/bin/sh\\necho \"tool here\"\\n' >/usr/local/bin/tool", "chmod 755 /usr/local/bin/tool"], user="root")
         .copy("app", "/home/user/app")
         .copy("*.conf", "/etc/many", user="root", mode=0o600)
         .set_workdir("/home/user/work")
@@ -61,13 +62,13 @@ def test_every_kind_of_step_is_in_the_sandboxes_of_a_template(e2b, named, tmp_pa
     assert e2b.Template.exists(name)
     with e2b.Sandbox.create(name, timeout=300) as sandbox:
         run = lambda command, **more: sandbox.commands.run(command, **more).stdout  # noqa: E731
-        assert run("echo $BAKED; tool; whoami; cat /tmp/who") == 'in "image"\ntool here\nuser\nuser\n'
+        assert run("echo $BAKED; echo $AGAIN; tool; whoami; cat /tmp/who") == 'in "image"\nin "image" again\ntool here\nuser\nuser\n'
         assert run("cat out.txt; stat -c '%U %a' . run.sh out.txt", cwd="/home/user/work") == "ran\nuser 755\nuser 755\nuser 644\n"
-        assert run("cd app && ls -A | cut -c 1-8 && cat */*.txt && ls deep* && stat -c %U main.py").split("\n") == [
+        assert run("cd app && ls -A | cut -c 1-8 && cat */*.txt && ls deep* && stat -c %U main.py", cwd="/home/user").split("\n") == [
             "deepdeep", "main.py", "packed.t", "run.sh", "long", "größe $HOME.txt", "user", "",
         ]
         assert run("stat -c '%n %U %a' /etc/many/*", user="root") == "/etc/many/one.conf root 600\n/etc/many/two.conf root 600\n"
-        assert bytes(sandbox.files.read("app/packed.tgz", format="bytes")) == bytes(range(256)) * 1000
+        assert bytes(sandbox.files.read("/home/user/app/packed.tgz", format="bytes")) == bytes(range(256)) * 1000
         shown = sandbox.get_info()
         assert (shown.name, shown.memory_mb, shown.cpu_count) == (name, 384, 1)
 

@@ -41,7 +41,7 @@ def test_a_sandbox_that_pauses_at_its_end_does_so_after_each_connect(sdk):
         for turn in range(2):
             again = sdk.Sandbox.connect(made.sandbox_id, timeout=600)
             again.files.write(f"turn-{turn}", str(turn))
-            assert again.get_info().lifecycle.on_timeout == "pause"
+            assert again.get_info().lifecycle["on_timeout"] == "pause"
             again.set_timeout(1)
             eventually(lambda: sdk.Sandbox.get_info(made.sandbox_id).state.value == "paused")
         again = sdk.Sandbox.connect(made.sandbox_id, timeout=600)
