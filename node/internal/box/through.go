@@ -178,8 +178,10 @@ func checkReply(raw []byte) error {
 	return nil
 }
 
-// WriteFile passes a file on to the agent. next yields the caller's messages after the first, and io.EOF.
-func (n *Node) WriteFile(ctx context.Context, boxID string, open *filev1.WriteFileRequest, next func() (*filev1.WriteFileRequest, error)) (*filev1.WriteFileReply, error) {
+// WriteFile passes a file on to the agent. next yields the caller's messages after the first, and io.EOF. sent gets each of them back, in
+// their order, once its bytes are not needed any more; not those that the end of the call overtakes. nil: they are left to the collector.
+func (n *Node) WriteFile(ctx context.Context, boxID string, open *filev1.WriteFileRequest, next func() (*filev1.WriteFileRequest, error),
+	sent func(*filev1.WriteFileRequest)) (*filev1.WriteFileReply, error) {
 	if open.GetOpen() == nil {
 		return nil, fault(Invalid, "the first message of an upload has no open")
 	}
@@ -206,7 +208,7 @@ func (n *Node) WriteFile(ctx context.Context, boxID string, open *filev1.WriteFi
 	}
 	reply := &filev1.WriteFileReply{}
 	replies := 0
-	err := passBoth(ctx, n, boxID, agentrpc.WriteFile, open, next, split, ended, func(raw []byte) error {
+	err := passBoth(ctx, n, boxID, agentrpc.WriteFile, open, next, sent, split, ended, func(raw []byte) error {
 		replies++
 		reply.ProtoReflect().SetUnknown(append([]byte(nil), raw...))
 		return nil
@@ -243,7 +245,7 @@ func (n *Node) Tunnel(ctx context.Context, boxID string, open *execv1.TunnelMess
 		}
 		return &execv1.TunnelMessage{Message: &execv1.TunnelMessage_End{End: &execv1.TunnelEnd{}}}, nil
 	}
-	return passBoth(ctx, n, boxID, agentrpc.Tunnel, open, next, split, ended, send)
+	return passBoth(ctx, n, boxID, agentrpc.Tunnel, open, next, nil, split, ended, send)
 }
 
 // pieces cuts data so that each piece goes in one frame.
@@ -261,8 +263,9 @@ func pieces(data []byte, wrap func([]byte) proto.Message) ([]proto.Message, erro
 }
 
 // passBoth passes messages on in both directions, each at the pace of who takes them, until the agent has ended the call, or the caller
-// has gone. split checks a caller's message and cuts it for the agent; ended yields what is to be said when the caller has no more.
-func passBoth[M proto.Message](ctx context.Context, n *Node, boxID, method string, open M, next func() (M, error),
+// has gone. split checks a caller's message and cuts it for the agent; ended yields what is to be said when the caller has no more; for
+// next and sent see WriteFile.
+func passBoth[M proto.Message](ctx context.Context, n *Node, boxID, method string, open M, next func() (M, error), sent func(M),
 	split func(M) ([]proto.Message, error), ended func() (proto.Message, error), send func(raw []byte) error) error {
 	b, l, err := n.enter(ctx, boxID)
 	if err != nil {
@@ -295,7 +298,7 @@ func passBoth[M proto.Message](ctx context.Context, n *Node, boxID, method strin
 		}
 	}()
 	go func() {
-		if err := feed(ctx, stream, open, arrived, split, ended); err != nil {
+		if err := feed(ctx, stream, open, arrived, sent, split, ended); err != nil {
 			cancel(err)
 		}
 	}()
@@ -314,9 +317,10 @@ type arrival[M proto.Message] struct {
 
 // feed sends a caller's messages to the agent, several in one write where they are there already. It returns an error only for what the
 // caller did wrong: if the agent has ended the call, or the connection is lost, that is for who receives to say.
-func feed[M proto.Message](ctx context.Context, stream *frame.Stream, open M, arrived <-chan arrival[M],
+func feed[M proto.Message](ctx context.Context, stream *frame.Stream, open M, arrived <-chan arrival[M], sent func(M),
 	split func(M) ([]proto.Message, error), ended func() (proto.Message, error)) error {
 	batch := []proto.Message{open}
+	var taken []M
 	for {
 		size := 0
 		for size < burst {
@@ -354,12 +358,21 @@ func feed[M proto.Message](ctx context.Context, stream *frame.Stream, open M, ar
 				return err
 			}
 			batch = append(batch, cut...)
+			if sent != nil {
+				taken = append(taken, a.message)
+			}
 			size += proto.Size(a.message)
 		}
 		if stream.SendAll(batch...) != nil {
 			return nil
 		}
+		// Each was encoded, with a copy of its bytes, when SendAll returned.
 		clear(batch)
 		batch = batch[:0]
+		for _, m := range taken {
+			sent(m)
+		}
+		clear(taken)
+		taken = taken[:0]
 	}
 }

@@ -5,9 +5,11 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -197,7 +199,7 @@ func TestUploadOfPiecesOfAnySize(t *testing.T) {
 		all = append(all, data(make([]byte, size)))
 		total += size
 	}
-	reply, err := r.WriteFile(t.Context(), box, upload("a"), messages(t.Context(), io.EOF, append(all, commit)...))
+	reply, err := r.WriteFile(t.Context(), box, upload("a"), messages(t.Context(), io.EOF, append(all, commit)...), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -205,6 +207,44 @@ func TestUploadOfPiecesOfAnySize(t *testing.T) {
 		t.Fatalf("%v (expected: %d bytes)", got, total)
 	}
 	r.awaitClosed(box)
+}
+
+// Who sends may use a message's bytes again as soon as it has it back.
+func TestUploadTakesItsMessagesByTheTimeItGivesThemBack(t *testing.T) {
+	r := newRig(t)
+	box := r.create()
+	random := rand.New(rand.NewPCG(1, 2))
+	var content []byte
+	var all []*filev1.WriteFileRequest
+	for range 60 {
+		piece := make([]byte, random.IntN(100_000))
+		for i := range piece {
+			piece[i] = byte(random.Uint32())
+		}
+		content = append(content, piece...)
+		all = append(all, data(piece))
+	}
+	all = append(all, commit)
+	given, back := slices.Clone(all), 0
+	sent := func(m *filev1.WriteFileRequest) {
+		if m != given[back] {
+			t.Errorf("message %d came back out of its turn", back)
+		}
+		back++
+		clear(m.GetData())
+	}
+	if _, err := r.WriteFile(t.Context(), box, upload("/tmp/a"), messages(t.Context(), nil, all...), sent); err != nil {
+		t.Fatal(err)
+	}
+	var got []byte
+	if err := r.ReadFile(t.Context(), box, &filev1.ReadFileRequest{Path: "/tmp/a"}, func(raw []byte) error {
+		piece := &filev1.FilePiece{}
+		err := proto.Unmarshal(raw, piece)
+		got = append(got, piece.GetData()...)
+		return err
+	}); err != nil || !bytes.Equal(got, content) {
+		t.Fatalf("%v, %d bytes (expected: the %d that were sent)", err, len(got), len(content))
+	}
 }
 
 func TestUploadThatIsNotCommittedLeavesNothingInside(t *testing.T) {
@@ -222,7 +262,7 @@ func TestUploadThatIsNotCommittedLeavesNothingInside(t *testing.T) {
 		"too much at once": {[]*filev1.WriteFileRequest{data(make([]byte, 4<<20+1))}, nil, Invalid},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := r.WriteFile(t.Context(), box, upload("a"), messages(t.Context(), c.end, c.messages...))
+			_, err := r.WriteFile(t.Context(), box, upload("a"), messages(t.Context(), c.end, c.messages...), nil)
 			if c.kind != 0 {
 				wantKind(t, err, c.kind)
 			} else if err == nil {
@@ -239,11 +279,11 @@ func TestUploadThatIsNotCommittedLeavesNothingInside(t *testing.T) {
 		awaitTrue(t, "the upload has begun", func() bool { return r.open(box) == 1 })
 		cancel()
 	}()
-	if _, err := r.WriteFile(ctx, box, upload("a"), messages[*filev1.WriteFileRequest](ctx, nil)); !errors.Is(err, context.Canceled) {
+	if _, err := r.WriteFile(ctx, box, upload("a"), messages[*filev1.WriteFileRequest](ctx, nil), nil); !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
 	r.awaitClosed(box)
-	_, err := r.WriteFile(t.Context(), box, data(nil), messages[*filev1.WriteFileRequest](t.Context(), io.EOF))
+	_, err := r.WriteFile(t.Context(), box, data(nil), messages[*filev1.WriteFileRequest](t.Context(), io.EOF), nil)
 	wantKind(t, err, Invalid)
 }
 
@@ -253,10 +293,10 @@ func TestRefusalOfAnUploadIsToldAtOnce(t *testing.T) {
 	box := r.create()
 	ctx, cancel := context.WithTimeout(t.Context(), patience.Of(30*time.Second))
 	defer cancel()
-	_, err := r.WriteFile(ctx, box, upload("denied"), messages[*filev1.WriteFileRequest](ctx, nil))
+	_, err := r.WriteFile(ctx, box, upload("denied"), messages[*filev1.WriteFileRequest](ctx, nil), nil)
 	wantRefusal(t, err, codes.PermissionDenied, "denied: permission denied")
 	forever := func() (*filev1.WriteFileRequest, error) { return data(make([]byte, 100_000)), ctx.Err() }
-	_, err = r.WriteFile(ctx, box, upload("full"), forever)
+	_, err = r.WriteFile(ctx, box, upload("full"), forever, nil)
 	wantRefusal(t, err, codes.ResourceExhausted, "full: no space left on device")
 	r.awaitClosed(box)
 }
@@ -290,7 +330,7 @@ func TestTransfersUnderWayFailCleanlyWhenTheConnectionOrTheBoxGoes(t *testing.T)
 			return r.ReadFile(ctx, box, &filev1.ReadFileRequest{Path: "zeros/100000000000"}, func([]byte) error { return nil })
 		})
 		check(func(ctx context.Context) error {
-			_, err := r.WriteFile(ctx, box, upload("a"), func() (*filev1.WriteFileRequest, error) { return data(make([]byte, 30_000)), nil })
+			_, err := r.WriteFile(ctx, box, upload("a"), func() (*filev1.WriteFileRequest, error) { return data(make([]byte, 30_000)), nil }, nil)
 			return err
 		})
 		check(func(ctx context.Context) error {

@@ -227,7 +227,7 @@ func (s *boxSandbox) Unpack(ctx context.Context, folder string, archive io.Reade
 		over = true
 		return &filev1.WriteFileRequest{Message: &filev1.WriteFileRequest_Commit_{Commit: &filev1.WriteFileRequest_Commit{}}}, nil
 	}
-	_, err := s.node.WriteFile(ctx, s.id, open, next)
+	_, err := s.node.WriteFile(ctx, s.id, open, next, nil)
 	return fileError(err)
 }
 

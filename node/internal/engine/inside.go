@@ -126,11 +126,8 @@ func (s *Service) WriteFile(stream grpc.ClientStreamingServer[enginev1.WriteFile
 	if err != nil {
 		return status.Error(codes.InvalidArgument, "an upload without a first message")
 	}
-	next := func() (*filev1.WriteFileRequest, error) {
-		m, err := stream.Recv()
-		return m.GetRequest(), err
-	}
-	reply, err := s.Node.WriteFile(stream.Context(), first.GetBoxId(), first.GetRequest(), next)
+	parts := &uploadParts{stream: stream}
+	reply, err := s.Node.WriteFile(stream.Context(), first.GetBoxId(), first.GetRequest(), parts.next, parts.sent)
 	if err != nil {
 		return insideStream(stream, err)
 	}

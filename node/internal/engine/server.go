@@ -18,6 +18,7 @@ const (
 // NewServer makes the gRPC server that the engine's service is registered with.
 func NewServer(claims *Claims) *grpc.Server {
 	return grpc.NewServer(
+		grpc.ForceServerCodecV2(newCodec()),
 		grpc.MaxRecvMsgSize(maxReceive),
 		grpc.MaxSendMsgSize(maxReceive),
 		grpc.InitialWindowSize(streamWindow),
