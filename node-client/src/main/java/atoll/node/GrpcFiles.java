@@ -45,6 +45,12 @@ final class GrpcFiles implements NodeFiles {
     /** Pieces of a file on their way: each has up to 256 KiB. */
     private static final int PIECES = 4;
 
+    /**
+     * Data that the engine passes to a sandbox as one frame. Buffers of 64 KiB, as the network has them, are a little more: each would
+     * become two frames, and two writes inside.
+     */
+    static final int FRAME = (64 << 10) - 64;
+
     private static final int EVENTS = 64;
 
     private final Channel channel;
@@ -160,6 +166,9 @@ final class GrpcFiles implements NodeFiles {
     private final class Writer extends Sender<WriteFileCall, WriteFileReply> implements FileWriter {
         private final ClientCall<WriteFileCall, WriteFileReply> call;
         private volatile @Nullable WriteFileReply reply;
+        /** What is less than a frame of the last piece, and goes with the next. */
+        private ByteString rest = ByteString.EMPTY;
+
         private boolean committed;
 
         Writer(ClientCall<WriteFileCall, WriteFileReply> call) {
@@ -181,13 +190,25 @@ final class GrpcFiles implements NodeFiles {
 
         @Override
         public void write(ByteBuffer piece) throws InterruptedException {
+            ByteString data = rest.concat(UnsafeByteOperations.unsafeWrap(piece));
+            // What comes in drops goes at once.
+            int whole = data.size() < FRAME ? data.size() : data.size() / FRAME * FRAME;
+            rest = data.substring(whole);
+            sendData(data.substring(0, whole));
+        }
+
+        private void sendData(ByteString data) throws InterruptedException {
             send(WriteFileCall.newBuilder()
-                    .setRequest(WriteFileRequest.newBuilder().setData(UnsafeByteOperations.unsafeWrap(piece)))
+                    .setRequest(WriteFileRequest.newBuilder().setData(data))
                     .build());
         }
 
         @Override
         public WrittenFile commit() throws InterruptedException {
+            if (!rest.isEmpty()) {
+                sendData(rest);
+                rest = ByteString.EMPTY;
+            }
             send(WriteFileCall.newBuilder()
                     .setRequest(WriteFileRequest.newBuilder().setCommit(WriteFileRequest.Commit.getDefaultInstance()))
                     .build());
