@@ -41,7 +41,7 @@ build_all() {
     exec 9>&-
     return 0
   fi
-  flock -n 9 || { say "  waiting for another './atoll' that is building"; flock 9; }
+  flock -n 9 || { say "  waiting for another './atoll' that is building"; await_lock 9; }
 
   # Images are made of downloads and runsc of compiling, so they go side by side.
   local images

@@ -189,6 +189,9 @@ require_go() {
   PATH=$(dirname "$GO"):$PATH
 }
 
+# await_lock DESCRIPTOR: in short waits, as one that outlived a launcher that was ended would then take the lock, and keep what reads its output waiting.
+await_lock() { until flock -w 1 "$1"; do :; done; }
+
 # --- Hashes -----------------------------------------------------------------------------------------------------------------
 
 # hash_of PATH...: of names and contents below the repository's root, without what builds and tests leave there.

@@ -40,7 +40,7 @@ dist() {
   name=atoll-$(dist_version)-linux-$(dist_architecture)
   # One at a time: what lies here was left by one that was killed.
   exec 9>"$cache/dist/.lock"
-  flock 9
+  await_lock 9
   rm -rf "$cache"/dist/.work.*
   work=$(mktemp -d "$cache/dist/.work.XXXXXX")
   # The start-up cache is made as the server's user.
@@ -63,6 +63,7 @@ dist_files() { # STAGE
   rm "$stage/scripts/test-launcher.sh"
   cp -r "$root/deploy/systemd" "$stage/deploy/"
   cp "$root/docs/install.md" "$stage/INSTALL.md"
+  cp "$root/docs/backup.md" "$stage/BACKUP.md"
   ln -s ../atoll "$stage/bin/atoll"
   # To build the other recipes by, where the tools for that are.
   mkdir "$stage/images"

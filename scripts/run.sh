@@ -12,7 +12,7 @@ up() {
   make_installation
   # One `up` or `down` of an installation at a time.
   exec 8>"$data/launcher/lock"
-  flock 8
+  await_lock 8
   start_engine
   start_server
   exec 8>&-
@@ -285,7 +285,7 @@ down() {
   fi
   mkdir -p -m 0700 "$data/launcher"
   exec 8>"$data/launcher/lock"
-  flock 8
+  await_lock 8
   stop server
   stop engine
   if [[ $all == yes ]]; then

@@ -25,6 +25,7 @@ suites=(
   "soak|all|soak_tests"
   "container image|all|$root/deploy/container/test.sh"
   "distribution|all|$root/deploy/dist/test.sh"
+  "systemd unit|all|$root/deploy/dist/unit.sh"
 )
 
 go_checks() {
