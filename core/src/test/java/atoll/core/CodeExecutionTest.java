@@ -354,6 +354,18 @@ class CodeExecutionTest {
     }
 
     @Test
+    void an_interrupt_that_is_quicker_than_the_start_is_not_lost() throws Exception {
+        fixture.node.delayStarts(true);
+        ExecutionHandle byHandle = fixture.start(CodeExecRequest.of("wait never"));
+        ExecutionHandle byId = fixture.start(CodeExecRequest.of("wait never"));
+        byHandle.interrupt();
+        fixture.core().executions().interrupt(fixture.caller(), byId.executionId());
+        fixture.node.delayStarts(false);
+        assertThat(byHandle.await().exitReason()).isEqualTo(ExitReason.INTERRUPTED);
+        assertThat(byId.await().exitReason()).isEqualTo(ExitReason.INTERRUPTED);
+    }
+
+    @Test
     void a_timeout_above_the_maximum_is_refused() {
         fails(
                 ErrorCode.INVALID_REQUEST,

@@ -48,10 +48,15 @@ import org.jspecify.annotations.Nullable;
 
 /** Runs code, keeps its record, and follows what an earlier life of the server left running. */
 public final class ExecutionService implements CodeExecution, Executions {
+    private static final System.Logger LOG = System.getLogger(ExecutionService.class.getName());
     /** How much of the code is kept on record. */
     static final int RECORDED_CODE = 64 * 1024;
 
     private static final String OPERATION = "code_exec";
+    /** What has been begun is with the node after so long at most; a busy machine takes its time. */
+    private static final Duration LONGEST_WAY_TO_NODE = Duration.ofSeconds(30);
+
+    private static final Duration WAY_TO_NODE = Duration.ofMillis(20);
 
     private final SandboxService sandboxes;
     private final TemplateCatalog templates;
@@ -302,13 +307,35 @@ public final class ExecutionService implements CodeExecution, Executions {
     }
 
     private void interrupt(BoxId box, ExecutionId id) {
+        if (!isInterrupted(box, id)) {
+            // What was begun a moment ago may be on its way to the node yet.
+            background.execute(() -> interruptOnceThere(box, id));
+        }
+    }
+
+    private void interruptOnceThere(BoxId box, ExecutionId id) {
+        long until = System.nanoTime() + LONGEST_WAY_TO_NODE.toNanos();
+        try {
+            do {
+                Thread.sleep(WAY_TO_NODE);
+            } while (System.nanoTime() < until && !isInterrupted(box, id));
+        } catch (AtollException e) {
+            LOG.log(System.Logger.Level.WARNING, "execution {0} was not interrupted: {1}", id, e.message());
+        } catch (InterruptedException _) {
+            Thread.currentThread().interrupt();
+        }
+    }
+
+    /** False where the node does not know it, though it has not ended. */
+    private boolean isInterrupted(BoxId box, ExecutionId id) {
         try {
             node.interrupt(box, id);
+            return true;
         } catch (AtollException e) {
-            // It ended in this moment.
             if (e.code() != ErrorCode.NOT_FOUND && e.code() != ErrorCode.CONFLICT) {
                 throw e;
             }
+            return e.code() == ErrorCode.CONFLICT || !following.containsKey(id);
         }
     }
 
