@@ -12,7 +12,8 @@ const id = e2b('sandbox', 'create', '--detach', 'base').match(/[0-9a-z]{26}/)[0]
 try {
   const running = JSON.parse(e2b('sandbox', 'list', '--format', 'json'))
   assert.ok(running.some((one) => one.sandboxId === id && one.state === 'running'), JSON.stringify(running))
-  assert.strictEqual(e2b('sandbox', 'exec', '--cwd', '/tmp', '--env', 'A=b', id, 'echo', '$A', '$PWD', '$USER').trim(), 'b /tmp user')
+  assert.strictEqual(e2b('sandbox', 'exec', '--env', 'A=b $c', id, 'printenv', 'A').trim(), 'b $c')
+  assert.strictEqual(e2b('sandbox', 'exec', '--cwd', '/tmp', '--user', 'root', id, 'sh', '-c', 'pwd; whoami').trim(), '/tmp\nroot')
   assert.match(e2b('sandbox', 'info', id), new RegExp(id))
   e2b('sandbox', 'metrics', id)
   e2b('sandbox', 'pause', id)
