@@ -4,8 +4,8 @@
 // left out of them, and what there is in it. Only the last one makes it whole.
 //
 // Order is what makes it consistent. Files of paused sandboxes and snapshots never change, they only come and go. So all that there are get opened, then
-// the store is copied as it is at one moment, then what has come since is opened too: whatever the copy names is open, also if it is removed before it is
-// written. Whatever is missing nevertheless is told. Nothing is linked: a link changes a time by which the engine knows a snapshot as unchanged.
+// the store is copied as it is at one moment, and what comes until that is done is opened too: whatever the copy names is open, also if it is removed before
+// it is written. Whatever is missing nevertheless is told. Nothing is linked: a link changes a time by which the engine knows a snapshot as unchanged.
 package backup
 
 import (
@@ -102,7 +102,10 @@ type Missing struct {
 
 // named is what the copy of the store names and does not hold.
 type named struct {
-	Sandboxes []struct{ ID, Name, State, Box string }
+	Sandboxes []struct {
+		ID, Name, State, Box string
+		PausedIn             string `json:"paused_in"`
+	}
 	Snapshots []struct{ ID, Name, State, Sandbox string }
 	Images    []string
 }

@@ -183,7 +183,7 @@ func TestWhatIsRestoredIsWhatWasBackedUp(t *testing.T) {
 	box, pause := r.paused(1)
 	kept := r.snapshot(2, "")
 	golden := r.snapshot(3, "")
-	r.named = `{"sandboxes":[{"id":"sb-1","name":"work","state":"PAUSED","box":"` + box + `"},{"id":"sb-9","state":"RUNNING","box":"` + id("box", 9) + `"}],
+	r.named = `{"sandboxes":[{"id":"sb-1","name":"work","state":"PAUSED","box":"` + box + `","paused_in":"` + pause + `"},{"id":"sb-9","state":"RUNNING","box":"` + id("box", 9) + `"}],
 		"snapshots":[{"id":"` + kept + `","name":"base","state":"READY","sandbox":"sb-9"}],"images":["` + digest + `"]}`
 	result, err := r.write(context.Background(), func(w *Writing) { w.Taken = []string{kept} })
 	if err != nil {
@@ -258,12 +258,14 @@ func TestWhatGoesWhileTheStoreIsCopiedIsInTheBackup(t *testing.T) {
 	kept := r.snapshot(2, "")
 	var later, laterPause string
 	r.atTheStore = func() {
+		// Once more: of two pauses, the one that the store names is the one.
+		r.snapshot(6, box)
 		// Resumed and deleted in the moment that the store is copied in, which names both; another is paused in it.
 		if err := errors.Join(r.snapshots.Remove(pause), r.snapshots.Remove(kept), os.RemoveAll(filepath.Join(r.data, "boxes", box))); err != nil {
 			t.Error(err)
 		}
 		later, laterPause = r.paused(3)
-		r.named = `{"sandboxes":[{"id":"sb-1","state":"PAUSED","box":"` + box + `"},{"id":"sb-3","state":"PAUSING","box":"` + later + `"}],"snapshots":[{"id":"` + kept + `","state":"READY"}]}`
+		r.named = `{"sandboxes":[{"id":"sb-1","state":"PAUSED","box":"` + box + `","paused_in":"` + pause + `"},{"id":"sb-3","state":"PAUSING","box":"` + later + `","paused_in":"` + laterPause + `"}],"snapshots":[{"id":"` + kept + `","state":"READY"}]}`
 	}
 	if result := r.backup(); len(result.Missing) > 0 || len(result.Paused) != 2 || len(result.Snapshots) != 1 {
 		t.Fatalf("%+v", result)
@@ -310,7 +312,7 @@ func TestWhatTheStoreNamesAndIsNotThereIsTold(t *testing.T) {
 	if err := os.RemoveAll(filepath.Join(r.data, "runtimes/agents/a1.erofs")); err != nil {
 		t.Fatal(err)
 	}
-	r.named = `{"sandboxes":[{"id":"sb-1","state":"PAUSED","box":"` + box + `"},{"id":"sb-2","state":"PAUSED","box":"` + id("box", 7) + `"},{"id":"sb-4","state":"PAUSED","box":"` + bad + `"}],
+	r.named = `{"sandboxes":[{"id":"sb-1","state":"PAUSED","box":"` + box + `","paused_in":"` + pause + `"},{"id":"sb-2","state":"PAUSED","box":"` + id("box", 7) + `"},{"id":"sb-4","state":"PAUSED","box":"` + bad + `","paused_in":"` + badPause + `"}],
 		"snapshots":[{"id":"` + changed + `","state":"READY"},{"id":"` + id("snap", 8) + `","state":"READY"},{"id":"` + id("snap", 9) + `","state":"CREATING"},{"id":"` + good + `","state":"READY"}],
 		"images":["` + strings.Repeat("0", 64) + `"]}`
 	result := r.backup()
@@ -449,8 +451,8 @@ func (r *rig) refused(what string) {
 
 func TestTruncatedBackupIsRefused(t *testing.T) {
 	r := newRig(t)
-	box, _ := r.paused(1)
-	r.named = `{"sandboxes":[{"id":"sb-1","state":"PAUSED","box":"` + box + `"}]}`
+	box, pause := r.paused(1)
+	r.named = `{"sandboxes":[{"id":"sb-1","state":"PAUSED","box":"` + box + `","paused_in":"` + pause + `"}]}`
 	r.backup()
 	whole := read(t, r.file)
 	for n := 0; n < len(whole); n += 1 + len(whole)/40 {
@@ -473,8 +475,8 @@ func TestTruncatedBackupIsRefused(t *testing.T) {
 
 func TestChangedBackupIsRefused(t *testing.T) {
 	r := newRig(t)
-	box, _ := r.paused(1)
-	r.named = `{"sandboxes":[{"id":"sb-1","state":"PAUSED","box":"` + box + `"}]}`
+	box, pause := r.paused(1)
+	r.named = `{"sandboxes":[{"id":"sb-1","state":"PAUSED","box":"` + box + `","paused_in":"` + pause + `"}]}`
 	r.backup()
 	whole := []byte(read(t, r.file))
 	for n := 0; n < len(whole); n += 1 + len(whole)/40 {
@@ -570,8 +572,8 @@ func TestOnlyAnEmptyFolderIsRestoredInto(t *testing.T) {
 
 func TestImageOfARecipeIsPutBesideAnotherOfIt(t *testing.T) {
 	r := newRig(t)
-	box, _ := r.paused(1)
-	r.named = `{"sandboxes":[{"id":"sb-1","state":"PAUSED","box":"` + box + `"}]}`
+	box, pause := r.paused(1)
+	r.named = `{"sandboxes":[{"id":"sb-1","state":"PAUSED","box":"` + box + `","paused_in":"` + pause + `"}]}`
 	r.backup()
 	for name, recipes := range map[string]map[string]string{
 		"none":    {},

@@ -521,7 +521,7 @@ func (r *reader) placeBoxes() error {
 			return err
 		}
 		found, ok, err := box.Backup(text)
-		if err != nil || !ok || found.ID != e.Name() {
+		if err != nil || !ok || found.ID != e.Name() || found.Snapshot == "" {
 			return damaged("%s: %v", name, err)
 		}
 		if m, err := snapshot.Restored(r.work(), found.Snapshot); err != nil || m.PausedBox != found.ID {

@@ -165,10 +165,22 @@ func (b *writer) close() {
 // collect opens all that goes into the backup.
 func (b *writer) collect(ctx context.Context) error {
 	b.hold()
-	if err := b.CopyStore(ctx, b.StoreFolder); err != nil {
-		return err
+	copied := make(chan error, 1)
+	go func() { copied <- b.CopyStore(ctx, b.StoreFolder) }()
+	tick := time.NewTicker(holdInterval)
+	defer tick.Stop()
+	for done := false; !done; {
+		select {
+		case err := <-copied:
+			if err != nil {
+				return err
+			}
+			done = true
+		case <-tick.C:
+		}
+		// The moment that the copy is of is one in between, and what is paused then may be resumed before the copy is done.
+		b.hold()
 	}
-	b.hold()
 	list, err := openPlain(filepath.Join(b.StoreFolder, "named.json"))
 	if err != nil {
 		return err
@@ -201,7 +213,10 @@ func (b *writer) collect(ctx context.Context) error {
 	return errors.Join(b.tree("templates", true), b.tree("spool", false))
 }
 
-// hold opens the snapshots that there are, and reads the boxes that are paused, as they are at this moment. What was opened before stays.
+// holdInterval is shorter than any pause that is of use to anybody.
+const holdInterval = 20 * time.Millisecond
+
+// hold opens the snapshots that there are at this moment, and reads the records of the boxes. What was opened before stays.
 func (b *writer) hold() {
 	entries, _ := os.ReadDir(filepath.Join(b.Data, "boxes"))
 	for _, e := range entries {
@@ -317,26 +332,26 @@ func (b *writer) choose(n named) map[string]string {
 		}
 	}
 	for _, s := range n.Sandboxes {
-		found, paused := b.boxes[s.Box]
+		found, known := b.boxes[s.Box]
+		h := b.held[s.PausedIn]
 		switch {
-		case s.State == "RUNNING" || s.State == "CREATING" || s.State != "PAUSED" && !paused:
-			r.Running = append(r.Running, Sandbox{ID: s.ID, Name: s.Name, Snapshot: taken[s.ID]})
-		case !paused:
-			b.missing("sandbox", s.ID, b.why(s.Box, "it was resumed or deleted meanwhile"))
-		case b.held[found.Snapshot] == nil && s.State != "PAUSED":
-			r.Running = append(r.Running, Sandbox{ID: s.ID, Name: s.Name, Snapshot: taken[s.ID]})
-		case b.held[found.Snapshot] == nil:
-			b.missing("sandbox", s.ID, b.why(found.Snapshot, "what it was paused to is not there"))
-		default:
-			chosen[found.Snapshot] = true
-			images[found.ImageDigest] = "sandbox " + s.ID
-			record, err := found.Record("")
+		case h != nil && h.Manifest.PausedBox == s.Box && known && s.State != "RUNNING" && s.State != "CREATING":
+			record, err := found.PausedTo(s.PausedIn, h.Manifest.Bytes()).Record("")
 			if err != nil {
 				b.missing("sandbox", s.ID, err.Error())
 				continue
 			}
+			chosen[s.PausedIn] = true
+			images[found.ImageDigest] = "sandbox " + s.ID
 			b.add(&item{name: path.Join("data/boxes", found.ID, box.RecordName), mode: 0o600, size: int64(len(record)), text: record, needed: true})
 			r.Paused = append(r.Paused, Sandbox{ID: s.ID, Name: s.Name})
+		case s.State != "PAUSED":
+			// One that was being paused goes on, as after a crash; so does one that was being rolled back.
+			r.Running = append(r.Running, Sandbox{ID: s.ID, Name: s.Name, Snapshot: taken[s.ID]})
+		case !known:
+			b.missing("sandbox", s.ID, b.why(s.Box, "its box is not there"))
+		default:
+			b.missing("sandbox", s.ID, b.why(s.PausedIn, "what it was paused to is not there"))
 		}
 	}
 	for id, h := range b.held {

@@ -1,39 +1,44 @@
 package box
 
 import (
+	"google.golang.org/protobuf/proto"
+
 	"atoll/node/gen/enginev1"
 )
 
-// Backed is a paused box as it stands in a backup.
+// Backed is a box as it stands in a backup: paused.
 type Backed struct {
 	ID string
-	// Snapshot is what it was paused to.
+	// Snapshot is what it is paused to; empty for a box that was not paused when its record was read.
 	Snapshot string
 	// ImageDigest is of the image that it is made of.
 	ImageDigest string
-	// record is of this box, paused, without what it has on a machine.
+
 	record *record
 }
 
-// Backup reads the record of a box for a backup. It returns false for a box that is not paused, and for a container of another box. What is on its way
-// into or out of a pause counts as paused: whether its snapshot is there decides.
+// Backup reads the record of a box for a backup. It returns false for a container of another box, and for the node's own. Whether the box was paused is
+// told by who has its sandbox on record: PausedTo makes it so.
 func Backup(text []byte) (Backed, bool, error) {
 	r, err := decodeRecord(text)
-	if err != nil || r.owner != "" || r.build || r.box.GetPauseSnapshotId() == "" {
+	if err != nil || r.owner != "" || r.build {
 		return Backed{}, false, err
 	}
-	switch r.box.GetState() {
-	case enginev1.BoxState_BOX_STATE_PAUSING, enginev1.BoxState_BOX_STATE_PAUSED, enginev1.BoxState_BOX_STATE_RESUMING:
-	default:
-		return Backed{}, false, nil
-	}
-	r.box.State = enginev1.BoxState_BOX_STATE_PAUSED
-	// Its process may live on here, and must never be taken for one of the restored box.
-	r.container, r.frozen = containerRecord{}, false
 	return Backed{ID: r.box.GetBoxId(), Snapshot: r.box.GetPauseSnapshotId(), ImageDigest: r.box.GetSpec().GetImageDigest(), record: r}, true, nil
 }
 
-// Record is the record of the restored box, with its image at a path.
+// PausedTo is the box, paused to one of its pauses.
+func (b Backed) PausedTo(id string, bytes uint64) Backed {
+	r := *b.record
+	r.box = proto.CloneOf(r.box)
+	r.box.State, r.box.PauseSnapshotId, r.box.PauseSnapshotBytes = enginev1.BoxState_BOX_STATE_PAUSED, id, bytes
+	// Its process may live on here, and must never be taken for one of the restored box.
+	r.container, r.frozen = containerRecord{}, false
+	b.Snapshot, b.record = id, &r
+	return b
+}
+
+// Record is the record of the box, with its image at a path.
 func (b Backed) Record(imagePath string) ([]byte, error) {
 	r := *b.record
 	r.image.Path = imagePath

@@ -60,6 +60,7 @@ final class Json {
             sandbox.name().ifPresent(name -> item.put("name", name));
             item.put("state", sandbox.state());
             item.put("box", sandbox.box());
+            sandbox.pausedIn().ifPresent(snapshot -> item.put("paused_in", snapshot));
         }
         ArrayNode snapshots = all.putArray("snapshots");
         for (StoreBackup.NamedSnapshot snapshot : named.snapshots()) {

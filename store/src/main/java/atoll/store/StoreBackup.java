@@ -19,15 +19,15 @@ public final class StoreBackup {
 
     private StoreBackup() {}
 
-    /** A sandbox that has not ended. {@code state} is one of core's, in capitals. */
-    public record NamedSandbox(String id, Optional<String> name, String state, String box) {}
+    /** A sandbox that has not ended. {@code state} is one of core's, in capitals; {@code pausedIn} the snapshot that it is paused in. */
+    public record NamedSandbox(String id, Optional<String> name, String state, String box, Optional<String> pausedIn) {}
 
     /** {@code state} is one of core's, in capitals. */
     public record NamedSnapshot(String id, Optional<String> name, String state, Optional<String> sandbox) {}
 
     /** What a store names and does not hold. */
     public record Named(List<NamedSandbox> sandboxes, List<NamedSnapshot> snapshots, List<String> images) {
-        /** {@code {"sandboxes": [{"id", "name", "state", "box"}], "snapshots": [{"id", "name", "state", "sandbox"}], "images": [digest]}} */
+        /** {@code {"sandboxes": [{"id", "name", "state", "box", "paused_in"}], "snapshots": [{"id", "name", "state", "sandbox"}], "images": [digest]}} */
         public String toJson() {
             return Json.ofNamed(this);
         }
@@ -62,8 +62,12 @@ public final class StoreBackup {
     private static Named named(Sql sql) throws SQLException {
         List<NamedSandbox> sandboxes = sql.query(
                 row -> new NamedSandbox(
-                        row.text("sandbox_id"), row.optionalText("name"), row.text("state"), row.text("box_id")),
-                "select sandbox_id, name, state, box_id from sandboxes where state <> 'ENDED' order by created_at, sandbox_id");
+                        row.text("sandbox_id"),
+                        row.optionalText("name"),
+                        row.text("state"),
+                        row.text("box_id"),
+                        row.optionalText("paused_in")),
+                "select sandbox_id, name, state, box_id, paused_in from sandboxes where state <> 'ENDED' order by created_at, sandbox_id");
         List<NamedSnapshot> snapshots = sql.query(
                 row -> new NamedSnapshot(
                         row.text("snapshot_id"),

@@ -65,13 +65,13 @@ class StoreBackupTest {
         SqlStore.sqlite(file).close();
         String sandbox =
                 "insert into sandboxes (sandbox_id, project_id, template, state, memory_bytes, cpu_millis, disk_bytes,"
-                        + " max_processes, max_open_files, labels, box_id, run_id, created_at, name) values ('%s', 'default', 'python', '%s',"
-                        + " 1, 1, 1, 1, 1, '{}', '%s', 'run', %d, %s)";
+                        + " max_processes, max_open_files, labels, box_id, run_id, created_at, name, paused_in) values ('%s', 'default', 'python', '%s',"
+                        + " 1, 1, 1, 1, 1, '{}', '%s', 'run', %d, %s, %s)";
         execute(
                 file,
-                sandbox.formatted("sb-1", "PAUSED", "box-1", 1, "'wo\"rk'"),
-                sandbox.formatted("sb-2", "RUNNING", "box-2", 2, "null"),
-                sandbox.formatted("sb-3", "ENDED", "box-3", 3, "null"),
+                sandbox.formatted("sb-1", "PAUSED", "box-1", 1, "'wo\"rk'", "'snap-2'"),
+                sandbox.formatted("sb-2", "RUNNING", "box-2", 2, "null", "null"),
+                sandbox.formatted("sb-3", "ENDED", "box-3", 3, "null", "null"),
                 "insert into snapshots (snapshot_id, project_id, kind, sandbox_id, template, memory_bytes, cpu_millis, disk_bytes,"
                         + " max_processes, max_open_files, env, contexts, labels, state, size_bytes, stopped_us, created_at, detail)"
                         + " values ('snap-1', 'default', 'MEMORY', 'sb-2', 'python', 1, 1, 1, 1, 1, '{}', '[]', '{}', 'READY', 1, 1, 1, '')",
@@ -79,15 +79,16 @@ class StoreBackupTest {
         StoreBackup.Named named = StoreBackup.copy(file, folder.resolve("copy.db"));
         assertThat(named.sandboxes())
                 .containsExactly(
-                        new StoreBackup.NamedSandbox("sb-1", Optional.of("wo\"rk"), "PAUSED", "box-1"),
-                        new StoreBackup.NamedSandbox("sb-2", Optional.empty(), "RUNNING", "box-2"));
+                        new StoreBackup.NamedSandbox(
+                                "sb-1", Optional.of("wo\"rk"), "PAUSED", "box-1", Optional.of("snap-2")),
+                        new StoreBackup.NamedSandbox("sb-2", Optional.empty(), "RUNNING", "box-2", Optional.empty()));
         assertThat(named.snapshots())
                 .containsExactly(
                         new StoreBackup.NamedSnapshot("snap-1", Optional.empty(), "READY", Optional.of("sb-2")));
         assertThat(named.images()).isEqualTo(List.of("d"));
         assertThat(named.toJson())
                 .isEqualTo(
-                        "{\"sandboxes\":[{\"id\":\"sb-1\",\"name\":\"wo\\\"rk\",\"state\":\"PAUSED\",\"box\":\"box-1\"},"
+                        "{\"sandboxes\":[{\"id\":\"sb-1\",\"name\":\"wo\\\"rk\",\"state\":\"PAUSED\",\"box\":\"box-1\",\"paused_in\":\"snap-2\"},"
                                 + "{\"id\":\"sb-2\",\"state\":\"RUNNING\",\"box\":\"box-2\"}],"
                                 + "\"snapshots\":[{\"id\":\"snap-1\",\"state\":\"READY\",\"sandbox\":\"sb-2\"}],\"images\":[\"d\"]}");
     }
