@@ -85,6 +85,7 @@ def test_a_step_that_fails_is_the_line_that_wrote_it(e2b, named):
     )
 
 
+@pytest.mark.long
 def test_tags_are_builds_of_one_name(e2b, named):
     name = named()
     base = e2b.Template().from_template("code-interpreter-v1")
@@ -107,6 +108,7 @@ def test_tags_are_builds_of_one_name(e2b, named):
         e2b.Sandbox.create(f"{name}:stable")
 
 
+@pytest.mark.long
 def test_what_a_template_starts_runs_in_its_sandboxes_and_in_those_of_templates_made_of_it(e2b, named):
     name, upper = named(), named()
     ready = e2b.wait_for_file("/home/user/started") if hasattr(e2b, "wait_for_file") else "test -f /home/user/started"
