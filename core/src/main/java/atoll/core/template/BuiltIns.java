@@ -15,6 +15,8 @@ import java.util.Set;
 final class BuiltIns {
     static final String DEFAULT = "typescript-bun";
     private static final long MIB = 1024 * 1024;
+    /** Debian bookworm, as the recipes; its own package {@code nodejs} is 18, which is too old for the kernel. */
+    private static final String DEBIAN_WITH_NODE = "node:20-bookworm-slim";
 
     /**
      * One of them.
@@ -96,9 +98,9 @@ final class BuiltIns {
                 "Data science",
                 "Python with NumPy, pandas, Matplotlib, scikit-learn and more; JavaScript and TypeScript on Node.js."
                         + " Has 1 GiB of memory: they need it.",
-                "python:3.12-slim",
+                DEBIAN_WITH_NODE,
                 new Packages(
-                        List.of("nodejs", "npm"),
+                        List.of("python3", "python3-pip", "ca-certificates"),
                         List.of(
                                 "numpy",
                                 "pandas",
@@ -121,9 +123,9 @@ final class BuiltIns {
                 "base",
                 "Base",
                 "Debian with Python, Node.js, git, curl, sudo and bash.",
-                "debian:bookworm",
+                DEBIAN_WITH_NODE,
                 new Packages(
-                        List.of("bash", "git", "sudo", "python3", "python3-pip", "nodejs", "npm", "curl"),
+                        List.of("bash", "ca-certificates", "curl", "git", "sudo", "python3", "python3-pip"),
                         List.of(),
                         List.of(),
                         List.of()),
