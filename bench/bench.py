@@ -19,13 +19,14 @@ sys.path.insert(0, str(ROOT / "conformance" / "native"))
 import installation as installations  # noqa: E402
 from baselines import KernelGateway, PlainRunsc  # noqa: E402
 from e2b_protocol import E2b  # noqa: E402
+from images import Images  # noqa: E402
 from inside import Box  # noqa: E402
 from lifecycle import Lifecycle  # noqa: E402
 from load import Session, distinct_memories, percentile, processes_naming, pss_kib, summary, wait_idle  # noqa: E402
 from results import Results  # noqa: E402
 
 WARM = "x+=1; print(x)"
-PARTS = ("cold", "warm", "parallel", "burst", "memory", "output", "inside", "lifecycle", "e2b", "results")
+PARTS = ("cold", "warm", "parallel", "burst", "memory", "output", "inside", "lifecycle", "e2b", "results", "images")
 
 
 class Bench:
@@ -442,6 +443,8 @@ def main():
                 E2b(bench, atoll).all()
             if "results" in parts:
                 Results(bench, atoll, gateway).all()
+            if "images" in parts:
+                Images(bench, atoll).all()
     finally:
         gateway.close()
         runsc.close()
