@@ -75,7 +75,7 @@ def test_pause_with_files_alone_keeps_them_and_nothing_that_runs(boxes):
     sleeper = box.start("sleep", "600")["process_id"]
     assert box.pause(keep="files")["state"] == "paused"
     ended = box.process(sleeper)
-    assert (ended["state"], ended["exit_reason"]) == ("ended", "lost")
+    assert (ended["state"], ended["exit_reason"]) == ("ended", "lost") and moment(ended["ended_at"]) >= moment(ended["started_at"])
     assert box.resume()["state"] == "running"
     assert box.get("/home/user/kept") == b"on diskmore\n" and box.refused("GET", "/files", path="/tmp/removed").code == "file_not_found"
     assert "sleep" not in str(box.ps())
@@ -90,6 +90,20 @@ def test_pause_with_files_alone_keeps_them_and_nothing_that_runs(boxes):
     assert box.prints("y") == "9"
     box.pause(keep="files")
     assert box.code("y")["error"]["name"] == "NameError"
+
+
+def test_process_that_ends_after_a_pause_says_when_by_the_clock_on_the_wall(boxes):
+    box = boxes()
+    process = box.start("sleep", "600")["process_id"]
+    box.pause()
+    # What it stands still is no time of its own.
+    time.sleep(1.5)
+    box.resume()
+    resumed = max(moment(run["started_at"]) for run in box.runs())
+    box.signal(process, "KILL")
+    ended = box.wait(process)
+    assert moment(ended["ended_at"]) >= resumed
+    assert moment(ended["ended_at"]) - moment(ended["started_at"]) - ended["duration_ms"] / 1000 > 1
 
 
 def test_what_is_not_there_can_be_neither_paused_nor_resumed(client, boxes):

@@ -2562,8 +2562,10 @@ type Box struct {
 	// Contexts it has, by their present ids: those that were warm, or came with the snapshot, and those opened since.
 	Contexts       []*execv1.Context `protobuf:"bytes,17,rep,name=contexts,proto3" json:"contexts,omitempty"`
 	DeadlineUnixMs int64             `protobuf:"varint,18,opt,name=deadline_unix_ms,json=deadlineUnixMs,proto3" json:"deadline_unix_ms,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// What the pause keeps; says nothing where there is no pause_snapshot_id.
+	PauseKind     SnapshotKind `protobuf:"varint,19,opt,name=pause_kind,json=pauseKind,proto3,enum=atoll.engine.v1.SnapshotKind" json:"pause_kind,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Box) Reset() {
@@ -2720,6 +2722,13 @@ func (x *Box) GetDeadlineUnixMs() int64 {
 		return x.DeadlineUnixMs
 	}
 	return 0
+}
+
+func (x *Box) GetPauseKind() SnapshotKind {
+	if x != nil {
+		return x.PauseKind
+	}
+	return SnapshotKind_SNAPSHOT_KIND_UNSPECIFIED
 }
 
 type PrepareBoxRequest struct {
@@ -5624,7 +5633,7 @@ const file_atoll_engine_v1_engine_proto_rawDesc = "" +
 	"\x0eListBoxesReply\x12*\n" +
 	"\x05boxes\x18\x01 \x03(\v2\x14.atoll.engine.v1.BoxR\x05boxes\"\x10\n" +
 	"\x0eDeleteBoxReply\"\x13\n" +
-	"\x11WatchBoxesRequest\"\xd5\x06\n" +
+	"\x11WatchBoxesRequest\"\x93\a\n" +
 	"\x03Box\x12\x15\n" +
 	"\x06box_id\x18\x01 \x01(\tR\x05boxId\x12,\n" +
 	"\x04spec\x18\x02 \x01(\v2\x18.atoll.engine.v1.BoxSpecR\x04spec\x12/\n" +
@@ -5647,7 +5656,9 @@ const file_atoll_engine_v1_engine_proto_rawDesc = "" +
 	"\x11pause_snapshot_id\x18\x0f \x01(\tR\x0fpauseSnapshotId\x120\n" +
 	"\x14pause_snapshot_bytes\x18\x10 \x01(\x04R\x12pauseSnapshotBytes\x122\n" +
 	"\bcontexts\x18\x11 \x03(\v2\x16.atoll.exec.v1.ContextR\bcontexts\x12(\n" +
-	"\x10deadline_unix_ms\x18\x12 \x01(\x03R\x0edeadlineUnixMs\x1a9\n" +
+	"\x10deadline_unix_ms\x18\x12 \x01(\x03R\x0edeadlineUnixMs\x12<\n" +
+	"\n" +
+	"pause_kind\x18\x13 \x01(\x0e2\x1d.atoll.engine.v1.SnapshotKindR\tpauseKind\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"X\n" +
@@ -6132,146 +6143,147 @@ var file_atoll_engine_v1_engine_proto_depIdxs = []int32{
 	2,   // 34: atoll.engine.v1.Box.end_reason:type_name -> atoll.engine.v1.BoxEndReason
 	101, // 35: atoll.engine.v1.Box.limits:type_name -> atoll.exec.v1.Limits
 	103, // 36: atoll.engine.v1.Box.contexts:type_name -> atoll.exec.v1.Context
-	30,  // 37: atoll.engine.v1.PrepareBoxRequest.spec:type_name -> atoll.engine.v1.BoxSpec
-	32,  // 38: atoll.engine.v1.RestoreBoxRequest.assignment:type_name -> atoll.engine.v1.AssignBoxRequest
-	96,  // 39: atoll.engine.v1.RestoreBoxRequest.rename_contexts:type_name -> atoll.engine.v1.RestoreBoxRequest.RenameContextsEntry
-	102, // 40: atoll.engine.v1.RestoreBoxRequest.warm_contexts:type_name -> atoll.exec.v1.ContextSpec
-	97,  // 41: atoll.engine.v1.RestoreBoxRequest.labels:type_name -> atoll.engine.v1.RestoreBoxRequest.LabelsEntry
-	101, // 42: atoll.engine.v1.RestoreBoxRequest.limits:type_name -> atoll.exec.v1.Limits
-	3,   // 43: atoll.engine.v1.PauseBoxRequest.kind:type_name -> atoll.engine.v1.SnapshotKind
-	32,  // 44: atoll.engine.v1.ResumeBoxRequest.assignment:type_name -> atoll.engine.v1.AssignBoxRequest
-	32,  // 45: atoll.engine.v1.RollbackBoxRequest.assignment:type_name -> atoll.engine.v1.AssignBoxRequest
-	3,   // 46: atoll.engine.v1.CreateSnapshotRequest.kind:type_name -> atoll.engine.v1.SnapshotKind
-	98,  // 47: atoll.engine.v1.CreateSnapshotRequest.labels:type_name -> atoll.engine.v1.CreateSnapshotRequest.LabelsEntry
-	51,  // 48: atoll.engine.v1.ListSnapshotsReply.snapshots:type_name -> atoll.engine.v1.Snapshot
-	3,   // 49: atoll.engine.v1.Snapshot.kind:type_name -> atoll.engine.v1.SnapshotKind
-	99,  // 50: atoll.engine.v1.Snapshot.labels:type_name -> atoll.engine.v1.Snapshot.LabelsEntry
-	101, // 51: atoll.engine.v1.Snapshot.limits:type_name -> atoll.exec.v1.Limits
-	103, // 52: atoll.engine.v1.Snapshot.contexts:type_name -> atoll.exec.v1.Context
-	54,  // 53: atoll.engine.v1.ImportSnapshotRequest.begin:type_name -> atoll.engine.v1.ImportBegin
-	100, // 54: atoll.engine.v1.ImportBegin.labels:type_name -> atoll.engine.v1.ImportBegin.LabelsEntry
-	102, // 55: atoll.engine.v1.OpenContextRequest.spec:type_name -> atoll.exec.v1.ContextSpec
-	103, // 56: atoll.engine.v1.ListContextsReply.contexts:type_name -> atoll.exec.v1.Context
-	104, // 57: atoll.engine.v1.ExecuteRequest.spec:type_name -> atoll.exec.v1.ExecutionSpec
-	65,  // 58: atoll.engine.v1.ListExecutionsReply.executions:type_name -> atoll.engine.v1.ExecutionRecord
-	105, // 59: atoll.engine.v1.ExecutionRecord.finished:type_name -> atoll.exec.v1.Finished
-	106, // 60: atoll.engine.v1.ReadOutputRequest.stream:type_name -> atoll.exec.v1.Stream
-	107, // 61: atoll.engine.v1.StartProcessRequest.spec:type_name -> atoll.exec.v1.ProcessSpec
-	74,  // 62: atoll.engine.v1.ListProcessesReply.processes:type_name -> atoll.engine.v1.NodeProcess
-	108, // 63: atoll.engine.v1.NodeProcess.process:type_name -> atoll.exec.v1.Process
-	109, // 64: atoll.engine.v1.WriteInputRequest.input:type_name -> atoll.exec.v1.WriteInputRequest
-	110, // 65: atoll.engine.v1.SignalProcessRequest.signal:type_name -> atoll.exec.v1.SignalRequest
-	111, // 66: atoll.engine.v1.ResizeTerminalRequest.resize:type_name -> atoll.exec.v1.ResizeRequest
-	112, // 67: atoll.engine.v1.FileCall.request:type_name -> atoll.file.v1.FileRequest
-	113, // 68: atoll.engine.v1.ReadFileCall.request:type_name -> atoll.file.v1.ReadFileRequest
-	114, // 69: atoll.engine.v1.WriteFileCall.request:type_name -> atoll.file.v1.WriteFileRequest
-	115, // 70: atoll.engine.v1.WatchFilesCall.request:type_name -> atoll.file.v1.WatchFilesRequest
-	116, // 71: atoll.engine.v1.TunnelCall.message:type_name -> atoll.exec.v1.TunnelMessage
-	87,  // 72: atoll.engine.v1.SampleUsageReply.boxes:type_name -> atoll.engine.v1.BoxUsage
-	101, // 73: atoll.engine.v1.BoxUsage.limits:type_name -> atoll.exec.v1.Limits
-	4,   // 74: atoll.engine.v1.Engine.GetInfo:input_type -> atoll.engine.v1.GetInfoRequest
-	6,   // 75: atoll.engine.v1.Engine.Claim:input_type -> atoll.engine.v1.ClaimRequest
-	8,   // 76: atoll.engine.v1.Engine.ListImages:input_type -> atoll.engine.v1.ListImagesRequest
-	15,  // 77: atoll.engine.v1.Engine.MakeImage:input_type -> atoll.engine.v1.MakeImageRequest
-	11,  // 78: atoll.engine.v1.Engine.DeleteImage:input_type -> atoll.engine.v1.ImageRequest
-	13,  // 79: atoll.engine.v1.Engine.PruneImages:input_type -> atoll.engine.v1.PruneImagesRequest
-	31,  // 80: atoll.engine.v1.Engine.CreateBox:input_type -> atoll.engine.v1.CreateBoxRequest
-	32,  // 81: atoll.engine.v1.Engine.AssignBox:input_type -> atoll.engine.v1.AssignBoxRequest
-	33,  // 82: atoll.engine.v1.Engine.UpdateLimits:input_type -> atoll.engine.v1.UpdateLimitsRequest
-	34,  // 83: atoll.engine.v1.Engine.GetBox:input_type -> atoll.engine.v1.BoxRequest
-	40,  // 84: atoll.engine.v1.Engine.PrepareBox:input_type -> atoll.engine.v1.PrepareBoxRequest
-	41,  // 85: atoll.engine.v1.Engine.RestoreBox:input_type -> atoll.engine.v1.RestoreBoxRequest
-	42,  // 86: atoll.engine.v1.Engine.PauseBox:input_type -> atoll.engine.v1.PauseBoxRequest
-	43,  // 87: atoll.engine.v1.Engine.ResumeBox:input_type -> atoll.engine.v1.ResumeBoxRequest
-	44,  // 88: atoll.engine.v1.Engine.RollbackBox:input_type -> atoll.engine.v1.RollbackBoxRequest
-	45,  // 89: atoll.engine.v1.Engine.SetDeadline:input_type -> atoll.engine.v1.SetDeadlineRequest
-	46,  // 90: atoll.engine.v1.Engine.CreateSnapshot:input_type -> atoll.engine.v1.CreateSnapshotRequest
-	48,  // 91: atoll.engine.v1.Engine.ListSnapshots:input_type -> atoll.engine.v1.ListSnapshotsRequest
-	47,  // 92: atoll.engine.v1.Engine.DeleteSnapshot:input_type -> atoll.engine.v1.SnapshotRequest
-	47,  // 93: atoll.engine.v1.Engine.ExportSnapshot:input_type -> atoll.engine.v1.SnapshotRequest
-	53,  // 94: atoll.engine.v1.Engine.ImportSnapshot:input_type -> atoll.engine.v1.ImportSnapshotRequest
-	35,  // 95: atoll.engine.v1.Engine.ListBoxes:input_type -> atoll.engine.v1.ListBoxesRequest
-	34,  // 96: atoll.engine.v1.Engine.DeleteBox:input_type -> atoll.engine.v1.BoxRequest
-	38,  // 97: atoll.engine.v1.Engine.WatchBoxes:input_type -> atoll.engine.v1.WatchBoxesRequest
-	55,  // 98: atoll.engine.v1.Engine.OpenContext:input_type -> atoll.engine.v1.OpenContextRequest
-	56,  // 99: atoll.engine.v1.Engine.RestartContext:input_type -> atoll.engine.v1.ContextRequest
-	56,  // 100: atoll.engine.v1.Engine.CloseContext:input_type -> atoll.engine.v1.ContextRequest
-	34,  // 101: atoll.engine.v1.Engine.ListContexts:input_type -> atoll.engine.v1.BoxRequest
-	59,  // 102: atoll.engine.v1.Engine.Execute:input_type -> atoll.engine.v1.ExecuteRequest
-	60,  // 103: atoll.engine.v1.Engine.Attach:input_type -> atoll.engine.v1.AttachRequest
-	61,  // 104: atoll.engine.v1.Engine.Interrupt:input_type -> atoll.engine.v1.InterruptRequest
-	63,  // 105: atoll.engine.v1.Engine.ListExecutions:input_type -> atoll.engine.v1.ListExecutionsRequest
-	66,  // 106: atoll.engine.v1.Engine.ReadOutput:input_type -> atoll.engine.v1.ReadOutputRequest
-	68,  // 107: atoll.engine.v1.Engine.ForgetExecutions:input_type -> atoll.engine.v1.ForgetExecutionsRequest
-	70,  // 108: atoll.engine.v1.Engine.StartProcess:input_type -> atoll.engine.v1.StartProcessRequest
-	71,  // 109: atoll.engine.v1.Engine.GetProcess:input_type -> atoll.engine.v1.ProcessRequest
-	72,  // 110: atoll.engine.v1.Engine.ListProcesses:input_type -> atoll.engine.v1.ListProcessesRequest
-	71,  // 111: atoll.engine.v1.Engine.WaitProcess:input_type -> atoll.engine.v1.ProcessRequest
-	75,  // 112: atoll.engine.v1.Engine.WriteInput:input_type -> atoll.engine.v1.WriteInputRequest
-	76,  // 113: atoll.engine.v1.Engine.SignalProcess:input_type -> atoll.engine.v1.SignalProcessRequest
-	78,  // 114: atoll.engine.v1.Engine.ResizeTerminal:input_type -> atoll.engine.v1.ResizeTerminalRequest
-	34,  // 115: atoll.engine.v1.Engine.ListGuestProcesses:input_type -> atoll.engine.v1.BoxRequest
-	80,  // 116: atoll.engine.v1.Engine.File:input_type -> atoll.engine.v1.FileCall
-	81,  // 117: atoll.engine.v1.Engine.ReadFile:input_type -> atoll.engine.v1.ReadFileCall
-	82,  // 118: atoll.engine.v1.Engine.WriteFile:input_type -> atoll.engine.v1.WriteFileCall
-	83,  // 119: atoll.engine.v1.Engine.WatchFiles:input_type -> atoll.engine.v1.WatchFilesCall
-	34,  // 120: atoll.engine.v1.Engine.ListPorts:input_type -> atoll.engine.v1.BoxRequest
-	84,  // 121: atoll.engine.v1.Engine.Tunnel:input_type -> atoll.engine.v1.TunnelCall
-	85,  // 122: atoll.engine.v1.Engine.SampleUsage:input_type -> atoll.engine.v1.SampleUsageRequest
-	5,   // 123: atoll.engine.v1.Engine.GetInfo:output_type -> atoll.engine.v1.EngineInfo
-	7,   // 124: atoll.engine.v1.Engine.Claim:output_type -> atoll.engine.v1.ClaimReply
-	9,   // 125: atoll.engine.v1.Engine.ListImages:output_type -> atoll.engine.v1.ListImagesReply
-	25,  // 126: atoll.engine.v1.Engine.MakeImage:output_type -> atoll.engine.v1.MakeImageEvent
-	12,  // 127: atoll.engine.v1.Engine.DeleteImage:output_type -> atoll.engine.v1.DeleteImageReply
-	14,  // 128: atoll.engine.v1.Engine.PruneImages:output_type -> atoll.engine.v1.PruneImagesReply
-	39,  // 129: atoll.engine.v1.Engine.CreateBox:output_type -> atoll.engine.v1.Box
-	39,  // 130: atoll.engine.v1.Engine.AssignBox:output_type -> atoll.engine.v1.Box
-	39,  // 131: atoll.engine.v1.Engine.UpdateLimits:output_type -> atoll.engine.v1.Box
-	39,  // 132: atoll.engine.v1.Engine.GetBox:output_type -> atoll.engine.v1.Box
-	39,  // 133: atoll.engine.v1.Engine.PrepareBox:output_type -> atoll.engine.v1.Box
-	39,  // 134: atoll.engine.v1.Engine.RestoreBox:output_type -> atoll.engine.v1.Box
-	39,  // 135: atoll.engine.v1.Engine.PauseBox:output_type -> atoll.engine.v1.Box
-	39,  // 136: atoll.engine.v1.Engine.ResumeBox:output_type -> atoll.engine.v1.Box
-	39,  // 137: atoll.engine.v1.Engine.RollbackBox:output_type -> atoll.engine.v1.Box
-	39,  // 138: atoll.engine.v1.Engine.SetDeadline:output_type -> atoll.engine.v1.Box
-	51,  // 139: atoll.engine.v1.Engine.CreateSnapshot:output_type -> atoll.engine.v1.Snapshot
-	49,  // 140: atoll.engine.v1.Engine.ListSnapshots:output_type -> atoll.engine.v1.ListSnapshotsReply
-	50,  // 141: atoll.engine.v1.Engine.DeleteSnapshot:output_type -> atoll.engine.v1.DeleteSnapshotReply
-	52,  // 142: atoll.engine.v1.Engine.ExportSnapshot:output_type -> atoll.engine.v1.FilePart
-	51,  // 143: atoll.engine.v1.Engine.ImportSnapshot:output_type -> atoll.engine.v1.Snapshot
-	36,  // 144: atoll.engine.v1.Engine.ListBoxes:output_type -> atoll.engine.v1.ListBoxesReply
-	37,  // 145: atoll.engine.v1.Engine.DeleteBox:output_type -> atoll.engine.v1.DeleteBoxReply
-	39,  // 146: atoll.engine.v1.Engine.WatchBoxes:output_type -> atoll.engine.v1.Box
-	103, // 147: atoll.engine.v1.Engine.OpenContext:output_type -> atoll.exec.v1.Context
-	103, // 148: atoll.engine.v1.Engine.RestartContext:output_type -> atoll.exec.v1.Context
-	57,  // 149: atoll.engine.v1.Engine.CloseContext:output_type -> atoll.engine.v1.CloseContextReply
-	58,  // 150: atoll.engine.v1.Engine.ListContexts:output_type -> atoll.engine.v1.ListContextsReply
-	117, // 151: atoll.engine.v1.Engine.Execute:output_type -> atoll.exec.v1.ExecutionEvent
-	117, // 152: atoll.engine.v1.Engine.Attach:output_type -> atoll.exec.v1.ExecutionEvent
-	62,  // 153: atoll.engine.v1.Engine.Interrupt:output_type -> atoll.engine.v1.InterruptReply
-	64,  // 154: atoll.engine.v1.Engine.ListExecutions:output_type -> atoll.engine.v1.ListExecutionsReply
-	67,  // 155: atoll.engine.v1.Engine.ReadOutput:output_type -> atoll.engine.v1.OutputPiece
-	69,  // 156: atoll.engine.v1.Engine.ForgetExecutions:output_type -> atoll.engine.v1.ForgetExecutionsReply
-	108, // 157: atoll.engine.v1.Engine.StartProcess:output_type -> atoll.exec.v1.Process
-	108, // 158: atoll.engine.v1.Engine.GetProcess:output_type -> atoll.exec.v1.Process
-	73,  // 159: atoll.engine.v1.Engine.ListProcesses:output_type -> atoll.engine.v1.ListProcessesReply
-	108, // 160: atoll.engine.v1.Engine.WaitProcess:output_type -> atoll.exec.v1.Process
-	118, // 161: atoll.engine.v1.Engine.WriteInput:output_type -> atoll.exec.v1.WriteInputReply
-	77,  // 162: atoll.engine.v1.Engine.SignalProcess:output_type -> atoll.engine.v1.SignalProcessReply
-	79,  // 163: atoll.engine.v1.Engine.ResizeTerminal:output_type -> atoll.engine.v1.ResizeTerminalReply
-	119, // 164: atoll.engine.v1.Engine.ListGuestProcesses:output_type -> atoll.exec.v1.ListGuestProcessesReply
-	120, // 165: atoll.engine.v1.Engine.File:output_type -> atoll.file.v1.FileReply
-	121, // 166: atoll.engine.v1.Engine.ReadFile:output_type -> atoll.file.v1.FilePiece
-	122, // 167: atoll.engine.v1.Engine.WriteFile:output_type -> atoll.file.v1.WriteFileReply
-	123, // 168: atoll.engine.v1.Engine.WatchFiles:output_type -> atoll.file.v1.FileEvent
-	124, // 169: atoll.engine.v1.Engine.ListPorts:output_type -> atoll.exec.v1.ListPortsReply
-	116, // 170: atoll.engine.v1.Engine.Tunnel:output_type -> atoll.exec.v1.TunnelMessage
-	86,  // 171: atoll.engine.v1.Engine.SampleUsage:output_type -> atoll.engine.v1.SampleUsageReply
-	123, // [123:172] is the sub-list for method output_type
-	74,  // [74:123] is the sub-list for method input_type
-	74,  // [74:74] is the sub-list for extension type_name
-	74,  // [74:74] is the sub-list for extension extendee
-	0,   // [0:74] is the sub-list for field type_name
+	3,   // 37: atoll.engine.v1.Box.pause_kind:type_name -> atoll.engine.v1.SnapshotKind
+	30,  // 38: atoll.engine.v1.PrepareBoxRequest.spec:type_name -> atoll.engine.v1.BoxSpec
+	32,  // 39: atoll.engine.v1.RestoreBoxRequest.assignment:type_name -> atoll.engine.v1.AssignBoxRequest
+	96,  // 40: atoll.engine.v1.RestoreBoxRequest.rename_contexts:type_name -> atoll.engine.v1.RestoreBoxRequest.RenameContextsEntry
+	102, // 41: atoll.engine.v1.RestoreBoxRequest.warm_contexts:type_name -> atoll.exec.v1.ContextSpec
+	97,  // 42: atoll.engine.v1.RestoreBoxRequest.labels:type_name -> atoll.engine.v1.RestoreBoxRequest.LabelsEntry
+	101, // 43: atoll.engine.v1.RestoreBoxRequest.limits:type_name -> atoll.exec.v1.Limits
+	3,   // 44: atoll.engine.v1.PauseBoxRequest.kind:type_name -> atoll.engine.v1.SnapshotKind
+	32,  // 45: atoll.engine.v1.ResumeBoxRequest.assignment:type_name -> atoll.engine.v1.AssignBoxRequest
+	32,  // 46: atoll.engine.v1.RollbackBoxRequest.assignment:type_name -> atoll.engine.v1.AssignBoxRequest
+	3,   // 47: atoll.engine.v1.CreateSnapshotRequest.kind:type_name -> atoll.engine.v1.SnapshotKind
+	98,  // 48: atoll.engine.v1.CreateSnapshotRequest.labels:type_name -> atoll.engine.v1.CreateSnapshotRequest.LabelsEntry
+	51,  // 49: atoll.engine.v1.ListSnapshotsReply.snapshots:type_name -> atoll.engine.v1.Snapshot
+	3,   // 50: atoll.engine.v1.Snapshot.kind:type_name -> atoll.engine.v1.SnapshotKind
+	99,  // 51: atoll.engine.v1.Snapshot.labels:type_name -> atoll.engine.v1.Snapshot.LabelsEntry
+	101, // 52: atoll.engine.v1.Snapshot.limits:type_name -> atoll.exec.v1.Limits
+	103, // 53: atoll.engine.v1.Snapshot.contexts:type_name -> atoll.exec.v1.Context
+	54,  // 54: atoll.engine.v1.ImportSnapshotRequest.begin:type_name -> atoll.engine.v1.ImportBegin
+	100, // 55: atoll.engine.v1.ImportBegin.labels:type_name -> atoll.engine.v1.ImportBegin.LabelsEntry
+	102, // 56: atoll.engine.v1.OpenContextRequest.spec:type_name -> atoll.exec.v1.ContextSpec
+	103, // 57: atoll.engine.v1.ListContextsReply.contexts:type_name -> atoll.exec.v1.Context
+	104, // 58: atoll.engine.v1.ExecuteRequest.spec:type_name -> atoll.exec.v1.ExecutionSpec
+	65,  // 59: atoll.engine.v1.ListExecutionsReply.executions:type_name -> atoll.engine.v1.ExecutionRecord
+	105, // 60: atoll.engine.v1.ExecutionRecord.finished:type_name -> atoll.exec.v1.Finished
+	106, // 61: atoll.engine.v1.ReadOutputRequest.stream:type_name -> atoll.exec.v1.Stream
+	107, // 62: atoll.engine.v1.StartProcessRequest.spec:type_name -> atoll.exec.v1.ProcessSpec
+	74,  // 63: atoll.engine.v1.ListProcessesReply.processes:type_name -> atoll.engine.v1.NodeProcess
+	108, // 64: atoll.engine.v1.NodeProcess.process:type_name -> atoll.exec.v1.Process
+	109, // 65: atoll.engine.v1.WriteInputRequest.input:type_name -> atoll.exec.v1.WriteInputRequest
+	110, // 66: atoll.engine.v1.SignalProcessRequest.signal:type_name -> atoll.exec.v1.SignalRequest
+	111, // 67: atoll.engine.v1.ResizeTerminalRequest.resize:type_name -> atoll.exec.v1.ResizeRequest
+	112, // 68: atoll.engine.v1.FileCall.request:type_name -> atoll.file.v1.FileRequest
+	113, // 69: atoll.engine.v1.ReadFileCall.request:type_name -> atoll.file.v1.ReadFileRequest
+	114, // 70: atoll.engine.v1.WriteFileCall.request:type_name -> atoll.file.v1.WriteFileRequest
+	115, // 71: atoll.engine.v1.WatchFilesCall.request:type_name -> atoll.file.v1.WatchFilesRequest
+	116, // 72: atoll.engine.v1.TunnelCall.message:type_name -> atoll.exec.v1.TunnelMessage
+	87,  // 73: atoll.engine.v1.SampleUsageReply.boxes:type_name -> atoll.engine.v1.BoxUsage
+	101, // 74: atoll.engine.v1.BoxUsage.limits:type_name -> atoll.exec.v1.Limits
+	4,   // 75: atoll.engine.v1.Engine.GetInfo:input_type -> atoll.engine.v1.GetInfoRequest
+	6,   // 76: atoll.engine.v1.Engine.Claim:input_type -> atoll.engine.v1.ClaimRequest
+	8,   // 77: atoll.engine.v1.Engine.ListImages:input_type -> atoll.engine.v1.ListImagesRequest
+	15,  // 78: atoll.engine.v1.Engine.MakeImage:input_type -> atoll.engine.v1.MakeImageRequest
+	11,  // 79: atoll.engine.v1.Engine.DeleteImage:input_type -> atoll.engine.v1.ImageRequest
+	13,  // 80: atoll.engine.v1.Engine.PruneImages:input_type -> atoll.engine.v1.PruneImagesRequest
+	31,  // 81: atoll.engine.v1.Engine.CreateBox:input_type -> atoll.engine.v1.CreateBoxRequest
+	32,  // 82: atoll.engine.v1.Engine.AssignBox:input_type -> atoll.engine.v1.AssignBoxRequest
+	33,  // 83: atoll.engine.v1.Engine.UpdateLimits:input_type -> atoll.engine.v1.UpdateLimitsRequest
+	34,  // 84: atoll.engine.v1.Engine.GetBox:input_type -> atoll.engine.v1.BoxRequest
+	40,  // 85: atoll.engine.v1.Engine.PrepareBox:input_type -> atoll.engine.v1.PrepareBoxRequest
+	41,  // 86: atoll.engine.v1.Engine.RestoreBox:input_type -> atoll.engine.v1.RestoreBoxRequest
+	42,  // 87: atoll.engine.v1.Engine.PauseBox:input_type -> atoll.engine.v1.PauseBoxRequest
+	43,  // 88: atoll.engine.v1.Engine.ResumeBox:input_type -> atoll.engine.v1.ResumeBoxRequest
+	44,  // 89: atoll.engine.v1.Engine.RollbackBox:input_type -> atoll.engine.v1.RollbackBoxRequest
+	45,  // 90: atoll.engine.v1.Engine.SetDeadline:input_type -> atoll.engine.v1.SetDeadlineRequest
+	46,  // 91: atoll.engine.v1.Engine.CreateSnapshot:input_type -> atoll.engine.v1.CreateSnapshotRequest
+	48,  // 92: atoll.engine.v1.Engine.ListSnapshots:input_type -> atoll.engine.v1.ListSnapshotsRequest
+	47,  // 93: atoll.engine.v1.Engine.DeleteSnapshot:input_type -> atoll.engine.v1.SnapshotRequest
+	47,  // 94: atoll.engine.v1.Engine.ExportSnapshot:input_type -> atoll.engine.v1.SnapshotRequest
+	53,  // 95: atoll.engine.v1.Engine.ImportSnapshot:input_type -> atoll.engine.v1.ImportSnapshotRequest
+	35,  // 96: atoll.engine.v1.Engine.ListBoxes:input_type -> atoll.engine.v1.ListBoxesRequest
+	34,  // 97: atoll.engine.v1.Engine.DeleteBox:input_type -> atoll.engine.v1.BoxRequest
+	38,  // 98: atoll.engine.v1.Engine.WatchBoxes:input_type -> atoll.engine.v1.WatchBoxesRequest
+	55,  // 99: atoll.engine.v1.Engine.OpenContext:input_type -> atoll.engine.v1.OpenContextRequest
+	56,  // 100: atoll.engine.v1.Engine.RestartContext:input_type -> atoll.engine.v1.ContextRequest
+	56,  // 101: atoll.engine.v1.Engine.CloseContext:input_type -> atoll.engine.v1.ContextRequest
+	34,  // 102: atoll.engine.v1.Engine.ListContexts:input_type -> atoll.engine.v1.BoxRequest
+	59,  // 103: atoll.engine.v1.Engine.Execute:input_type -> atoll.engine.v1.ExecuteRequest
+	60,  // 104: atoll.engine.v1.Engine.Attach:input_type -> atoll.engine.v1.AttachRequest
+	61,  // 105: atoll.engine.v1.Engine.Interrupt:input_type -> atoll.engine.v1.InterruptRequest
+	63,  // 106: atoll.engine.v1.Engine.ListExecutions:input_type -> atoll.engine.v1.ListExecutionsRequest
+	66,  // 107: atoll.engine.v1.Engine.ReadOutput:input_type -> atoll.engine.v1.ReadOutputRequest
+	68,  // 108: atoll.engine.v1.Engine.ForgetExecutions:input_type -> atoll.engine.v1.ForgetExecutionsRequest
+	70,  // 109: atoll.engine.v1.Engine.StartProcess:input_type -> atoll.engine.v1.StartProcessRequest
+	71,  // 110: atoll.engine.v1.Engine.GetProcess:input_type -> atoll.engine.v1.ProcessRequest
+	72,  // 111: atoll.engine.v1.Engine.ListProcesses:input_type -> atoll.engine.v1.ListProcessesRequest
+	71,  // 112: atoll.engine.v1.Engine.WaitProcess:input_type -> atoll.engine.v1.ProcessRequest
+	75,  // 113: atoll.engine.v1.Engine.WriteInput:input_type -> atoll.engine.v1.WriteInputRequest
+	76,  // 114: atoll.engine.v1.Engine.SignalProcess:input_type -> atoll.engine.v1.SignalProcessRequest
+	78,  // 115: atoll.engine.v1.Engine.ResizeTerminal:input_type -> atoll.engine.v1.ResizeTerminalRequest
+	34,  // 116: atoll.engine.v1.Engine.ListGuestProcesses:input_type -> atoll.engine.v1.BoxRequest
+	80,  // 117: atoll.engine.v1.Engine.File:input_type -> atoll.engine.v1.FileCall
+	81,  // 118: atoll.engine.v1.Engine.ReadFile:input_type -> atoll.engine.v1.ReadFileCall
+	82,  // 119: atoll.engine.v1.Engine.WriteFile:input_type -> atoll.engine.v1.WriteFileCall
+	83,  // 120: atoll.engine.v1.Engine.WatchFiles:input_type -> atoll.engine.v1.WatchFilesCall
+	34,  // 121: atoll.engine.v1.Engine.ListPorts:input_type -> atoll.engine.v1.BoxRequest
+	84,  // 122: atoll.engine.v1.Engine.Tunnel:input_type -> atoll.engine.v1.TunnelCall
+	85,  // 123: atoll.engine.v1.Engine.SampleUsage:input_type -> atoll.engine.v1.SampleUsageRequest
+	5,   // 124: atoll.engine.v1.Engine.GetInfo:output_type -> atoll.engine.v1.EngineInfo
+	7,   // 125: atoll.engine.v1.Engine.Claim:output_type -> atoll.engine.v1.ClaimReply
+	9,   // 126: atoll.engine.v1.Engine.ListImages:output_type -> atoll.engine.v1.ListImagesReply
+	25,  // 127: atoll.engine.v1.Engine.MakeImage:output_type -> atoll.engine.v1.MakeImageEvent
+	12,  // 128: atoll.engine.v1.Engine.DeleteImage:output_type -> atoll.engine.v1.DeleteImageReply
+	14,  // 129: atoll.engine.v1.Engine.PruneImages:output_type -> atoll.engine.v1.PruneImagesReply
+	39,  // 130: atoll.engine.v1.Engine.CreateBox:output_type -> atoll.engine.v1.Box
+	39,  // 131: atoll.engine.v1.Engine.AssignBox:output_type -> atoll.engine.v1.Box
+	39,  // 132: atoll.engine.v1.Engine.UpdateLimits:output_type -> atoll.engine.v1.Box
+	39,  // 133: atoll.engine.v1.Engine.GetBox:output_type -> atoll.engine.v1.Box
+	39,  // 134: atoll.engine.v1.Engine.PrepareBox:output_type -> atoll.engine.v1.Box
+	39,  // 135: atoll.engine.v1.Engine.RestoreBox:output_type -> atoll.engine.v1.Box
+	39,  // 136: atoll.engine.v1.Engine.PauseBox:output_type -> atoll.engine.v1.Box
+	39,  // 137: atoll.engine.v1.Engine.ResumeBox:output_type -> atoll.engine.v1.Box
+	39,  // 138: atoll.engine.v1.Engine.RollbackBox:output_type -> atoll.engine.v1.Box
+	39,  // 139: atoll.engine.v1.Engine.SetDeadline:output_type -> atoll.engine.v1.Box
+	51,  // 140: atoll.engine.v1.Engine.CreateSnapshot:output_type -> atoll.engine.v1.Snapshot
+	49,  // 141: atoll.engine.v1.Engine.ListSnapshots:output_type -> atoll.engine.v1.ListSnapshotsReply
+	50,  // 142: atoll.engine.v1.Engine.DeleteSnapshot:output_type -> atoll.engine.v1.DeleteSnapshotReply
+	52,  // 143: atoll.engine.v1.Engine.ExportSnapshot:output_type -> atoll.engine.v1.FilePart
+	51,  // 144: atoll.engine.v1.Engine.ImportSnapshot:output_type -> atoll.engine.v1.Snapshot
+	36,  // 145: atoll.engine.v1.Engine.ListBoxes:output_type -> atoll.engine.v1.ListBoxesReply
+	37,  // 146: atoll.engine.v1.Engine.DeleteBox:output_type -> atoll.engine.v1.DeleteBoxReply
+	39,  // 147: atoll.engine.v1.Engine.WatchBoxes:output_type -> atoll.engine.v1.Box
+	103, // 148: atoll.engine.v1.Engine.OpenContext:output_type -> atoll.exec.v1.Context
+	103, // 149: atoll.engine.v1.Engine.RestartContext:output_type -> atoll.exec.v1.Context
+	57,  // 150: atoll.engine.v1.Engine.CloseContext:output_type -> atoll.engine.v1.CloseContextReply
+	58,  // 151: atoll.engine.v1.Engine.ListContexts:output_type -> atoll.engine.v1.ListContextsReply
+	117, // 152: atoll.engine.v1.Engine.Execute:output_type -> atoll.exec.v1.ExecutionEvent
+	117, // 153: atoll.engine.v1.Engine.Attach:output_type -> atoll.exec.v1.ExecutionEvent
+	62,  // 154: atoll.engine.v1.Engine.Interrupt:output_type -> atoll.engine.v1.InterruptReply
+	64,  // 155: atoll.engine.v1.Engine.ListExecutions:output_type -> atoll.engine.v1.ListExecutionsReply
+	67,  // 156: atoll.engine.v1.Engine.ReadOutput:output_type -> atoll.engine.v1.OutputPiece
+	69,  // 157: atoll.engine.v1.Engine.ForgetExecutions:output_type -> atoll.engine.v1.ForgetExecutionsReply
+	108, // 158: atoll.engine.v1.Engine.StartProcess:output_type -> atoll.exec.v1.Process
+	108, // 159: atoll.engine.v1.Engine.GetProcess:output_type -> atoll.exec.v1.Process
+	73,  // 160: atoll.engine.v1.Engine.ListProcesses:output_type -> atoll.engine.v1.ListProcessesReply
+	108, // 161: atoll.engine.v1.Engine.WaitProcess:output_type -> atoll.exec.v1.Process
+	118, // 162: atoll.engine.v1.Engine.WriteInput:output_type -> atoll.exec.v1.WriteInputReply
+	77,  // 163: atoll.engine.v1.Engine.SignalProcess:output_type -> atoll.engine.v1.SignalProcessReply
+	79,  // 164: atoll.engine.v1.Engine.ResizeTerminal:output_type -> atoll.engine.v1.ResizeTerminalReply
+	119, // 165: atoll.engine.v1.Engine.ListGuestProcesses:output_type -> atoll.exec.v1.ListGuestProcessesReply
+	120, // 166: atoll.engine.v1.Engine.File:output_type -> atoll.file.v1.FileReply
+	121, // 167: atoll.engine.v1.Engine.ReadFile:output_type -> atoll.file.v1.FilePiece
+	122, // 168: atoll.engine.v1.Engine.WriteFile:output_type -> atoll.file.v1.WriteFileReply
+	123, // 169: atoll.engine.v1.Engine.WatchFiles:output_type -> atoll.file.v1.FileEvent
+	124, // 170: atoll.engine.v1.Engine.ListPorts:output_type -> atoll.exec.v1.ListPortsReply
+	116, // 171: atoll.engine.v1.Engine.Tunnel:output_type -> atoll.exec.v1.TunnelMessage
+	86,  // 172: atoll.engine.v1.Engine.SampleUsage:output_type -> atoll.engine.v1.SampleUsageReply
+	124, // [124:173] is the sub-list for method output_type
+	75,  // [75:124] is the sub-list for method input_type
+	75,  // [75:75] is the sub-list for extension type_name
+	75,  // [75:75] is the sub-list for extension extendee
+	0,   // [0:75] is the sub-list for field type_name
 }
 
 func init() { file_atoll_engine_v1_engine_proto_init() }

@@ -796,7 +796,9 @@ type Finished struct {
 	MemoryLimitBytes uint64 `protobuf:"varint,11,opt,name=memory_limit_bytes,json=memoryLimitBytes,proto3" json:"memory_limit_bytes,omitempty"`
 	MemoryPeakBytes  uint64 `protobuf:"varint,12,opt,name=memory_peak_bytes,json=memoryPeakBytes,proto3" json:"memory_peak_bytes,omitempty"`
 	// Set where the execution was to list them.
-	Files         *ChangedFiles `protobuf:"bytes,13,opt,name=files,proto3" json:"files,omitempty"`
+	Files *ChangedFiles `protobuf:"bytes,13,opt,name=files,proto3" json:"files,omitempty"`
+	// By the clock on the wall; duration_us leaves out what the sandbox stood still. 0: what told it did not know this field.
+	EndedAtUnixMs int64 `protobuf:"varint,14,opt,name=ended_at_unix_ms,json=endedAtUnixMs,proto3" json:"ended_at_unix_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -920,6 +922,13 @@ func (x *Finished) GetFiles() *ChangedFiles {
 		return x.Files
 	}
 	return nil
+}
+
+func (x *Finished) GetEndedAtUnixMs() int64 {
+	if x != nil {
+		return x.EndedAtUnixMs
+	}
+	return 0
 }
 
 // Files below a context's working folder whose content, name or rights an execution has changed, whoever in the sandbox did so meanwhile.
@@ -2470,7 +2479,7 @@ const file_atoll_exec_v1_exec_proto_rawDesc = "" +
 	"\x05clear\x18\b \x01(\bR\x05clear\x1a:\n" +
 	"\fLeftOutEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"\xff\x03\n" +
+	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"\xa8\x04\n" +
 	"\bFinished\x121\n" +
 	"\x06reason\x18\x01 \x01(\x0e2\x19.atoll.exec.v1.ExitReasonR\x06reason\x123\n" +
 	"\x05error\x18\x02 \x01(\v2\x1d.atoll.exec.v1.ExecutionErrorR\x05error\x12\x1b\n" +
@@ -2487,7 +2496,8 @@ const file_atoll_exec_v1_exec_proto_rawDesc = "" +
 	" \x01(\x04R\vstderrBytes\x12,\n" +
 	"\x12memory_limit_bytes\x18\v \x01(\x04R\x10memoryLimitBytes\x12*\n" +
 	"\x11memory_peak_bytes\x18\f \x01(\x04R\x0fmemoryPeakBytes\x121\n" +
-	"\x05files\x18\r \x01(\v2\x1b.atoll.exec.v1.ChangedFilesR\x05files\"`\n" +
+	"\x05files\x18\r \x01(\v2\x1b.atoll.exec.v1.ChangedFilesR\x05files\x12'\n" +
+	"\x10ended_at_unix_ms\x18\x0e \x01(\x03R\rendedAtUnixMs\"`\n" +
 	"\fChangedFiles\x120\n" +
 	"\x05files\x18\x01 \x03(\v2\x1a.atoll.exec.v1.ChangedFileR\x05files\x12\x1e\n" +
 	"\n" +

@@ -178,6 +178,9 @@ func (e *execution) finish(finished *execv1.Finished) {
 			finished.DurationUs = time.Since(e.started).Microseconds()
 		}
 	}
+	if finished.EndedAtUnixMs == 0 {
+		finished.EndedAtUnixMs = time.Now().UnixMilli()
+	}
 	finished.StdoutBytes, finished.StderrBytes = e.stdoutBytes, e.stderrBytes
 	e.append(&execv1.ExecutionEvent{Event: &execv1.ExecutionEvent_Finished{Finished: finished}})
 	e.finished = true

@@ -527,7 +527,7 @@ func (p *process) expire() {
 }
 
 func (p *process) finish(status syscall.WaitStatus, treeDied bool) {
-	finished := &execv1.Finished{Reason: exitedReason, DurationUs: max(1, p.endedAt.Sub(p.events.started).Microseconds())}
+	finished := &execv1.Finished{Reason: exitedReason, DurationUs: max(1, p.endedAt.Sub(p.events.started).Microseconds()), EndedAtUnixMs: p.endedAt.UnixMilli()}
 	if status.Signaled() {
 		finished.Signal = int32(status.Signal())
 		finished.Detail = fmt.Sprintf("The process was ended by signal %d (%s).", int(status.Signal()), unix.SignalName(status.Signal()))

@@ -677,6 +677,12 @@ func (b *box) explainKill(f *execv1.Finished) {
 
 func finishLog(log *spool.Log, finished *execv1.Finished) {
 	finished.StdoutBytes, finished.StderrBytes = log.Ends()
+	now := time.Now().UnixMilli()
+	finished.StartedAtUnixMs, finished.EndedAtUnixMs = now, now
+	if started := log.Started(); started != nil {
+		finished.StartedAtUnixMs = started.GetAtUnixMs()
+		finished.DurationUs = max(0, now-started.GetAtUnixMs()) * 1000
+	}
 	event := &execv1.ExecutionEvent{Seq: log.Last() + 1, Event: &execv1.ExecutionEvent_Finished{Finished: finished}}
 	// Refused only if the execution has ended by itself, or was forgotten.
 	_ = log.Append(event)

@@ -338,9 +338,12 @@ func TestBoxThatIsPausedWithItsFilesOnlyStartsAnew(t *testing.T) {
 			if err != nil || text != "holding\n" || finished.GetReason() != execv1.ExitReason_EXIT_REASON_LOST {
 				t.Fatalf("%q, %v, %v (expected: it ended with the pause)", text, finished, err)
 			}
+			if finished.GetStartedAtUnixMs() == 0 || finished.GetEndedAtUnixMs() < finished.GetStartedAtUnixMs() {
+				t.Fatalf("%v (expected: when it started and when it ended)", finished)
+			}
 			b, err := s.Get(s.box)
-			if err != nil || b.GetState() != paused || len(b.GetContexts()) != 0 {
-				t.Fatalf("%v, %v (expected: paused, without contexts)", b, err)
+			if err != nil || b.GetState() != paused || b.GetPauseKind() != filesKind || len(b.GetContexts()) != 0 {
+				t.Fatalf("%v, %v (expected: paused with its files alone, without contexts)", b, err)
 			}
 			_, err = s.CreateSnapshot(t.Context(), &enginev1.CreateSnapshotRequest{BoxId: s.box, SnapshotId: newID("snap"), Kind: memoryKind})
 			wantKind(t, err, Paused)

@@ -60,6 +60,7 @@ func (b *box) pause(id string, kind enginev1.SnapshotKind) error {
 	}
 	what := fmt.Sprintf("box %s is not paused", b.id)
 	b.record.box.State, b.record.box.PauseSnapshotId = enginev1.BoxState_BOX_STATE_PAUSING, id
+	b.record.box.PauseKind = kind
 	if err := b.save(); err != nil {
 		b.record.box.State, b.record.box.PauseSnapshotId = enginev1.BoxState_BOX_STATE_READY, ""
 		return b.explain(what, nil, err)

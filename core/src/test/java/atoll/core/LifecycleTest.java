@@ -136,6 +136,18 @@ class LifecycleTest {
         assertThat(run(id, "get x")).isEqualTo("8");
     }
 
+    @Test
+    void a_pause_whose_answer_is_lost_is_recorded_as_what_it_was() throws Exception {
+        for (SnapshotKind kept : SnapshotKind.values()) {
+            SandboxId id = create(LifecycleChanges.NONE).id();
+            fixture.node.failOnce(FakeCall.PAUSE_BOX, FakeCall.Step.AFTER, failure(ErrorCode.INTERNAL));
+            Sandbox paused = fixture.core().sandboxes().pause(fixture.caller(), id, kept);
+            assertThat(paused.state()).isEqualTo(SandboxState.PAUSED);
+            assertThat(runs(id).getFirst().end().orElseThrow().detail())
+                    .isEqualTo(kept == SnapshotKind.FILES ? "Its files alone were kept." : "");
+        }
+    }
+
     private void becomes(SandboxId id, SandboxState state) {
         Eventually.until(() -> get(id).state() == state, () -> get(id));
     }
@@ -627,10 +639,14 @@ class LifecycleTest {
         fixture.core().expire();
         assertThat(get(id).state()).isEqualTo(SandboxState.RUNNING);
         fixture.node.open("gate");
-        Eventually.until(() -> fixture.store.runningExecutions().isEmpty(), fixture.store::runningExecutions);
-        fixture.clock.advance(Duration.ofMinutes(61));
-        fixture.core().expire();
-        becomes(id, SandboxState.PAUSED);
+        // The end of its use comes after the end that is on record.
+        Eventually.until(
+                () -> {
+                    fixture.clock.advance(Duration.ofMinutes(61));
+                    fixture.core().expire();
+                    return get(id).state() == SandboxState.PAUSED;
+                },
+                () -> get(id));
     }
 
     @Test

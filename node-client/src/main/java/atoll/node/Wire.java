@@ -290,9 +290,18 @@ final class Wire {
                 state.isOver() ? Optional.of(end(box)) : Optional.empty(),
                 snapshotId(box.getRestoredFrom()),
                 snapshotId(box.getPauseSnapshotId()),
+                box.getPauseSnapshotId().isEmpty() ? Optional.empty() : pauseKind(box),
                 box.getPauseSnapshotBytes() > 0 ? OptionalLong.of(box.getPauseSnapshotBytes()) : OptionalLong.empty(),
                 held(box.getContextsList()),
                 moment(box.getDeadlineUnixMs()));
+    }
+
+    private static Optional<SnapshotKind> pauseKind(atoll.proto.engine.v1.Box box) {
+        return switch (box.getPauseKind()) {
+            case SNAPSHOT_KIND_MEMORY -> Optional.of(SnapshotKind.MEMORY);
+            case SNAPSHOT_KIND_FILES -> Optional.of(SnapshotKind.FILES);
+            case SNAPSHOT_KIND_UNSPECIFIED, UNRECOGNIZED -> Optional.empty();
+        };
     }
 
     private static Optional<SnapshotId> snapshotId(String text) {
@@ -432,6 +441,8 @@ final class Wire {
                 || (reason == ExitReason.KERNEL_DIED && f.getSignal() == 0)
                 // Ended by itself when memory was refused to it, or to a child.
                 || (reason == ExitReason.OUT_OF_MEMORY && f.getExitCode() != 0);
+        Instant startedAt = Instant.ofEpochMilli(f.getStartedAtUnixMs());
+        Duration duration = Duration.ofNanos(f.getDurationUs() * 1000);
         return new NodeEvent.Finish(
                 reason,
                 f.hasError()
@@ -444,8 +455,9 @@ final class Wire {
                 f.getSignal() != 0 ? OptionalInt.of(f.getSignal()) : OptionalInt.empty(),
                 f.getStateKept(),
                 f.getDetail(),
-                Instant.ofEpochMilli(f.getStartedAtUnixMs()),
-                Duration.ofNanos(f.getDurationUs() * 1000),
+                startedAt,
+                duration,
+                f.getEndedAtUnixMs() == 0 ? startedAt.plus(duration) : Instant.ofEpochMilli(f.getEndedAtUnixMs()),
                 f.getStdoutBytes(),
                 f.getStderrBytes(),
                 reason == ExitReason.OUT_OF_MEMORY

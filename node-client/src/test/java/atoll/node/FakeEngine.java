@@ -315,6 +315,7 @@ final class FakeEngine extends EngineGrpc.EngineImplBase {
                 .setLimits(Wire.limits(box.limits().orElse(Limits.DEFAULT)))
                 .setRestoredFrom(box.restoredFrom().map(SnapshotId::toString).orElse(""))
                 .setPauseSnapshotId(box.pausedIn().map(SnapshotId::toString).orElse(""))
+                .setPauseKind(box.pauseKind().map(Wire::kind).orElse(atoll.proto.engine.v1.SnapshotKind.SNAPSHOT_KIND_UNSPECIFIED))
                 .setPauseSnapshotBytes(box.pauseBytes().orElse(0))
                 .addAllContexts(
                         box.contexts().stream().map(FakeEngineSnapshots::held).toList())
@@ -676,6 +677,7 @@ final class FakeEngine extends EngineGrpc.EngineImplBase {
                 .setDetail(finish.detail())
                 .setStartedAtUnixMs(finish.startedAt().toEpochMilli())
                 .setDurationUs(finish.duration().toNanos() / 1000)
+                .setEndedAtUnixMs(finish.endedAt().toEpochMilli())
                 .setStdoutBytes(finish.stdoutBytes())
                 .setStderrBytes(finish.stderrBytes());
         finish.error()

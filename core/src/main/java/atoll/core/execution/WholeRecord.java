@@ -84,6 +84,7 @@ final class WholeRecord {
                         outcome.detail(),
                         outcome.startedAt(),
                         outcome.duration(),
+                        outcome.startedAt().plus(outcome.duration()),
                         stdout.length,
                         0,
                         outcome.memory(),

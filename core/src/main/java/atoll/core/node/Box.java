@@ -4,6 +4,7 @@ import atoll.core.BoxId;
 import atoll.core.SandboxId;
 import atoll.core.SnapshotId;
 import atoll.core.sandbox.EndReason;
+import atoll.core.snapshot.SnapshotKind;
 import atoll.core.template.Limits;
 import java.time.Instant;
 import java.util.List;
@@ -20,6 +21,7 @@ import java.util.OptionalLong;
  * @param end set when it ended
  * @param restoredFrom what it was made from, if it was not started
  * @param pausedIn what it is on disk, while it is paused or being paused
+ * @param pauseKind what of it that keeps; set where {@code pausedIn} is, if the node knows
  * @param pauseBytes the size of that, once it is whole
  * @param contexts those it has, by their present ids: warm ones, those that came with a snapshot, and those opened since
  * @param deadline when it ends by itself
@@ -34,6 +36,7 @@ public record Box(
         Optional<End> end,
         Optional<SnapshotId> restoredFrom,
         Optional<SnapshotId> pausedIn,
+        Optional<SnapshotKind> pauseKind,
         OptionalLong pauseBytes,
         List<NodeSnapshot.Held> contexts,
         Optional<Instant> deadline) {

@@ -30,6 +30,7 @@ public sealed interface NodeEvent {
     /**
      * How it ended.
      *
+     * @param duration without the time in which its sandbox was paused
      * @param files set where it was to list them
      */
     record Finish(
@@ -41,12 +42,13 @@ public sealed interface NodeEvent {
             String detail,
             Instant startedAt,
             Duration duration,
+            Instant endedAt,
             long stdoutBytes,
             long stderrBytes,
             Optional<MemoryUse> memory,
             Optional<ChangedFiles> files) {
 
-        /** One that lists no files. */
+        /** One that lists no files and never stood still. */
         public Finish(
                 ExitReason reason,
                 Optional<ExecutionError> error,
@@ -68,6 +70,7 @@ public sealed interface NodeEvent {
                     detail,
                     startedAt,
                     duration,
+                    startedAt.plus(duration),
                     stdoutBytes,
                     stderrBytes,
                     memory,

@@ -15,7 +15,7 @@ import java.util.OptionalInt;
  * @param exitCode its own; 128 and the signal's number when a signal ended it; empty when nobody knows
  * @param detail a sentence for people, with values; empty when there is nothing to say
  * @param memory set when it ran out of memory
- * @param duration from its start
+ * @param duration from its start, without the time in which its sandbox was paused
  */
 public record ProcessEnd(
         Reason reason,
@@ -63,7 +63,7 @@ public record ProcessEnd(
                 finish.signal(),
                 finish.detail(),
                 finish.memory(),
-                finish.startedAt().plus(finish.duration()),
+                finish.endedAt(),
                 finish.duration());
     }
 

@@ -132,7 +132,7 @@ final class LifecycleService {
                 case CREATING, RUNNING, PAUSING, RESUMING -> throw e;
             };
         }
-        return becamePaused(alive, keep == SnapshotKind.FILES ? "Its files alone were kept." : "");
+        return becamePaused(alive, Optional.of(keep));
     }
 
     Sandbox resume(LiveSandbox alive, Optional<Term> lifetime) {
@@ -469,7 +469,7 @@ final class LifecycleService {
         return switch (now.state()) {
             case PAUSING -> {
                 if (paused) {
-                    yield isOf(alive, becamePaused(alive));
+                    yield isOf(alive, becamePaused(alive, box.pauseKind()));
                 }
                 yield runs(box) && isOf(alive, records.step(alive, Sandbox::runningOn));
             }
@@ -486,7 +486,7 @@ final class LifecycleService {
                 if (paused) {
                     SnapshotId image = box.pausedIn().orElseGet(SnapshotId::random);
                     Sandbox pausing = records.step(alive, s -> s.pausing(image));
-                    yield isOf(alive, pausing) && isOf(alive, becamePaused(alive));
+                    yield isOf(alive, pausing) && isOf(alive, becamePaused(alive, box.pauseKind()));
                 }
                 yield true;
             }
@@ -527,11 +527,8 @@ final class LifecycleService {
                 "Try again in a moment.");
     }
 
-    private Sandbox becamePaused(LiveSandbox alive) {
-        return becamePaused(alive, "");
-    }
-
-    private Sandbox becamePaused(LiveSandbox alive, String how) {
+    private Sandbox becamePaused(LiveSandbox alive, Optional<SnapshotKind> kept) {
+        String how = kept.equals(Optional.of(SnapshotKind.FILES)) ? "Its files alone were kept." : "";
         Instant now = clock.instant();
         Run over = currentRun(alive)
                 .ended(new Run.End(Run.PAUSED, how, now, alive.sandbox().pausedIn()));

@@ -56,6 +56,7 @@ class TranscriptTest {
                         "",
                         Instant.EPOCH,
                         Duration.ofMillis(1),
+                        Instant.EPOCH.plusMillis(1),
                         0,
                         0,
                         Optional.empty(),

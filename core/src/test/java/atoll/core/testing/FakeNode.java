@@ -157,6 +157,7 @@ public final class FakeNode implements Node {
         Map<String, String> env = Map.of();
         Optional<SnapshotId> restoredFrom = Optional.empty();
         Optional<SnapshotId> pausedIn = Optional.empty();
+        Optional<SnapshotKind> pauseKind = Optional.empty();
         OptionalLong pauseBytes = OptionalLong.empty();
         Optional<Instant> deadline = Optional.empty();
         /** What its kernels go on with since it was forked, and nobody follows. */
@@ -180,6 +181,7 @@ public final class FakeNode implements Node {
                     end,
                     restoredFrom,
                     pausedIn,
+                    pausedIn.flatMap(_ -> pauseKind),
                     pauseBytes,
                     contexts.values().stream()
                             .map(context -> new NodeSnapshot.Held(context.spec.id(), context.spec.language()))

@@ -311,6 +311,7 @@ public final class FakeSnapshots {
             needUnused(snapshot);
             needDisk();
             box.pausedIn = Optional.of(snapshot);
+            box.pauseKind = Optional.of(kind);
             become(box, BoxState.PAUSING);
         }
         Box done;

@@ -190,6 +190,7 @@ public abstract class NodeSnapshotContract extends NodeFixture {
         assertThat(events.next()).isPresent();
         Box paused = node.pauseBox(id, SnapshotId.random(), SnapshotKind.FILES);
         assertThat(paused.state()).isEqualTo(BoxState.PAUSED);
+        assertThat(paused.pauseKind()).contains(SnapshotKind.FILES);
         assertThat(paused.contexts()).isEmpty();
         assertThat(finish(all(events)).reason()).isEqualTo(ExitReason.LOST);
         assertFails(
