@@ -208,5 +208,5 @@ def test_a_sandbox_is_forked_and_killed_and_says_why_it_ended(open_page, client)
         client.delete(fork["sandbox_id"])
     page.get_by_role("button", name="Kill", exact=True).click()
     page.click("#confirm [data-confirmed]")
-    expect(page.locator("main")).to_contain_text("Deleted")
+    expect(page.locator("main")).to_contain_text("Killed by a user")
     assert client.call("GET", f"/v1/sandboxes/{sandbox}")["end_reason"] == "deleted"

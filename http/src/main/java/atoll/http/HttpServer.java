@@ -266,15 +266,22 @@ public final class HttpServer implements AutoCloseable {
                             found.parameters(),
                             found.route().handler());
                 case RouteTable.Match.WrongMethod wrong ->
-                    new Target(UNMATCHED, Map.of(), exchange -> {
+                    unmatched(unrouted, exchange -> {
                         exchange.responseHeader("Allow", wrong.allowed());
                         throw wrongMethod(request, wrong.allowed());
                     });
                 case RouteTable.Match.Unknown _ ->
-                    new Target(UNMATCHED, Map.of(), _ -> {
+                    unmatched(unrouted, _ -> {
                         throw unknownPath(request);
                     });
             };
+        }
+
+        private Target unmatched(Exchange exchange, RouteHandler refusal) {
+            return new Target(
+                    UNMATCHED,
+                    Map.of(),
+                    routes.otherwise(exchange.method(), exchange.rawPath()).orElse(refusal));
         }
 
         private void fail(Exchange exchange, Callback callback, Throwable failure) {

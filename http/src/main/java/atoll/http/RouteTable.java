@@ -35,9 +35,15 @@ public final class RouteTable {
     /** Requests that go to a handler by something else than method and path. */
     record Selection(String name, Predicate<Exchange> chosen, RouteHandler handler) {}
 
-    private RouteTable(List<Route> routes, List<Selection> selections) {
+    private final List<Fallback> fallbacks;
+
+    /** What answers a {@code GET} below a path where no route does. */
+    private record Fallback(String prefix, RouteHandler handler) {}
+
+    private RouteTable(List<Route> routes, List<Selection> selections, List<Fallback> fallbacks) {
         this.routes = routes;
         this.selections = selections;
+        this.fallbacks = fallbacks;
         var lists = new TreeMap<Integer, List<Compiled>>();
         for (Route route : routes) {
             List<Route.Segment> segments = route.segments();
@@ -51,7 +57,7 @@ public final class RouteTable {
     }
 
     public static Builder builder() {
-        return new Builder(new ArrayList<>(), new ArrayList<>(), "");
+        return new Builder(new ArrayList<>(), new ArrayList<>(), new ArrayList<>(), "");
     }
 
     public List<Route> routes() {
@@ -66,6 +72,14 @@ public final class RouteTable {
             }
         }
         return Optional.empty();
+    }
+
+    /** Who answers a request that no route takes; empty where that is nobody's concern. */
+    Optional<RouteHandler> otherwise(String method, String rawPath) {
+        return fallbacks.stream()
+                .filter(fallback -> method.equals("GET") && rawPath.startsWith(fallback.prefix()))
+                .map(Fallback::handler)
+                .findFirst();
     }
 
     /** Of the raw path: an encoded slash stays inside its segment. */
@@ -132,17 +146,19 @@ public final class RouteTable {
     public static final class Builder {
         private final List<Route> routes;
         private final List<Selection> selections;
+        private final List<Fallback> fallbacks;
         private final String prefix;
 
-        private Builder(List<Route> routes, List<Selection> selections, String prefix) {
+        private Builder(List<Route> routes, List<Selection> selections, List<Fallback> fallbacks, String prefix) {
             this.routes = routes;
             this.selections = selections;
+            this.fallbacks = fallbacks;
             this.prefix = prefix;
         }
 
         /** The same table, with this before the path of each route that is added: for routes that are there twice, behind different guards. */
         public Builder under(String morePrefix) {
-            return new Builder(routes, selections, prefix + morePrefix);
+            return new Builder(routes, selections, fallbacks, prefix + morePrefix);
         }
 
         public Builder get(String pattern, RouteHandler handler) {
@@ -181,6 +197,12 @@ public final class RouteTable {
             return this;
         }
 
+        /** Gives a handler every {@code GET} below {@code path} that no route takes, in the place of the error that is JSON. */
+        public Builder otherwise(String path, RouteHandler handler) {
+            fallbacks.add(new Fallback(prefix + path, handler));
+            return this;
+        }
+
         public RouteTable build() {
             for (int i = 0; i < routes.size(); i++) {
                 for (int j = 0; j < i; j++) {
@@ -193,7 +215,7 @@ public final class RouteTable {
                     }
                 }
             }
-            return new RouteTable(List.copyOf(routes), List.copyOf(selections));
+            return new RouteTable(List.copyOf(routes), List.copyOf(selections), List.copyOf(fallbacks));
         }
     }
 }

@@ -124,7 +124,7 @@ final class AtollServer implements AutoCloseable {
         var dashboard = new Dashboard(
                 routes,
                 core,
-                UiSettings.of(Version.TEXT, options.host(), bound, names, metrics::coldStartP50),
+                UiSettings.of(Version.TEXT, options.host(), bound, names, options.domain(), metrics::coldStartP50),
                 NativeApi.errors());
         NativeApi.addTo(routes.under("/ui"), core, dashboard.guard());
         Optional<AccessLog> accessLog = accessLog();

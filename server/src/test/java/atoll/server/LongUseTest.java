@@ -102,7 +102,7 @@ class LongUseTest {
         dashboard = new Dashboard(
                 routes,
                 core.core(),
-                UiSettings.of("test", "127.0.0.1", port, Set.of(), metrics::coldStartP50),
+                UiSettings.of("test", "127.0.0.1", port, Set.of(), Optional.empty(), metrics::coldStartP50),
                 NativeApi.errors());
         NativeApi.addTo(routes.under("/ui"), core.core(), dashboard.guard());
         server = new HttpServer(config, routes.build(), NativeApi.errors(), metrics, Optional.empty());

@@ -23,6 +23,7 @@ public final class Dashboard implements AutoCloseable {
                 "GET",
                 "/ui/static/vendor/{file}",
                 exchange -> StaticFiles.serve(exchange, "vendor/" + exchange.path("file")));
+        routes.otherwise("/ui/", site::nothing);
         for (Page page : Pages.all(atoll, settings)) {
             page.addTo(site);
         }

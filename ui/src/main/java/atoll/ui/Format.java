@@ -6,11 +6,15 @@ import java.time.ZoneOffset;
 import java.time.format.DateTimeFormatter;
 import java.util.Locale;
 import java.util.Optional;
+import java.util.regex.Pattern;
 
 /** Values as people read them, the same in every page. */
 public final class Format {
     private static final DateTimeFormatter TIME =
             DateTimeFormatter.ofPattern("yyyy-MM-dd HH:mm:ss", Locale.ROOT).withZone(ZoneOffset.UTC);
+
+    private static final Pattern SEQUENCE = Pattern.compile(
+            "\u001b\\[[0-?]*[ -/]*[@-~]|\u001b[\\]PX^_][^\u0007\u001b]*(?:\u0007|\u001b\\\\)|\u001b[ -/]*[0-~]|[\\p{IsControl}&&[^\\r\\n\\t]]");
 
     private Format() {}
 
@@ -55,6 +59,11 @@ public final class Format {
 
     public static String time(Optional<Instant> instant, String otherwise) {
         return instant.map(TIME::format).orElse(otherwise);
+    }
+
+    /** Without a terminal's sequences and control characters, for text that a program has written. */
+    public static String plain(String text) {
+        return SEQUENCE.matcher(text).replaceAll("");
     }
 
     private static String decimal(double value) {

@@ -12,7 +12,7 @@ final class Pages {
                 new CodeExecutionPage(atoll, settings), //
                 new TemplatePages(atoll), //
                 new SandboxesPage(atoll), //
-                new SandboxPage(atoll), //
+                new SandboxPage(atoll, settings), //
                 new PlaygroundPage(atoll), //
                 new ExecutionsPage(atoll), //
                 new ConnectPage(), //

@@ -4,6 +4,7 @@ import atoll.core.Atoll;
 import atoll.core.ExecutionId;
 import atoll.core.Language;
 import atoll.core.PageRequest;
+import atoll.core.SandboxId;
 import atoll.core.execution.ExecutionRecord;
 import atoll.core.sandbox.Sandbox;
 import atoll.core.sandbox.SandboxQuery;
@@ -63,7 +64,7 @@ public final class PlaygroundPage implements Page {
         String wanted = given(visit, "sandbox")
                 .or(() -> from.map(execution -> execution.sandboxId().toString()))
                 .orElse("");
-        List<Sandbox> going = atoll.sandboxes()
+        var going = new ArrayList<>(atoll.sandboxes()
                 .list(
                         visit.caller(),
                         new SandboxQuery(
@@ -72,7 +73,15 @@ public final class PlaygroundPage implements Page {
                                 Optional.empty(),
                                 Map.of(),
                                 new PageRequest(SHOWN_SANDBOXES, Optional.empty())))
-                .items();
+                .items());
+        // It may be older than those of the list.
+        if (!wanted.isEmpty()
+                && going.stream().noneMatch(sandbox -> sandbox.id().toString().equals(wanted))) {
+            Sandbox named = atoll.sandboxes().get(visit.caller(), SandboxId.parse(wanted));
+            if (named.state() != SandboxState.ENDED) {
+                going.addFirst(named);
+            }
+        }
         String template = going.stream()
                 .filter(sandbox -> sandbox.id().toString().equals(wanted))
                 .map(Sandbox::template)

@@ -4,11 +4,13 @@ import atoll.core.Atoll;
 import atoll.core.ServerStatus.PoolStatus;
 import atoll.core.stats.Latency;
 import atoll.core.stats.PoolStats;
+import atoll.http.Form;
 import java.time.Duration;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
 import java.util.Optional;
+import java.util.OptionalInt;
 import java.util.stream.Collectors;
 
 /** What waits to be taken, and how long it took to have a sandbox. */
@@ -60,7 +62,21 @@ public final class PoolsPage implements Page {
                     return Map.of(
                             "sum", View.fragment("pools/sum").with("sum", now.sum()),
                             "list", View.fragment("pools/list").with("model", now));
-                });
+                })
+                .action("/ui/pools", this::setDepth);
+    }
+
+    private Outcome setDepth(Visit visit, Form form) {
+        String template = form.text("template");
+        OptionalInt depth = form.given("depth")
+                .map(text -> OptionalInt.of(SandboxesPage.number("depth", text).intValue()))
+                .orElse(OptionalInt.empty());
+        atoll.templates().update(visit.caller(), template, draft -> draft.poolDepth(depth));
+        return Outcome.to("/ui/pools")
+                .saying(template + ": "
+                        + (depth.isPresent()
+                                ? "depth " + Format.count(depth.getAsInt())
+                                : "depth as the server is set"));
     }
 
     private Model model(Visit visit) {

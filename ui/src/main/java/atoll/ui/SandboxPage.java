@@ -17,6 +17,7 @@ import atoll.core.execution.ExitReason;
 import atoll.core.process.ProcessQuery;
 import atoll.core.process.ProcessRecord;
 import atoll.core.process.ProcessRef;
+import atoll.core.sandbox.EndReason;
 import atoll.core.sandbox.ForkSandbox;
 import atoll.core.sandbox.LifecycleChanges;
 import atoll.core.sandbox.OnTimeout;
@@ -29,9 +30,11 @@ import atoll.core.snapshot.SnapshotKind;
 import atoll.core.snapshot.SnapshotQuery;
 import atoll.http.Form;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.List;
+import java.util.Locale;
 import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
@@ -49,10 +52,12 @@ public final class SandboxPage implements Page {
     private static final int MOST_ANCESTORS = 50;
 
     private final Atoll atoll;
+    private final String domain;
     private final Map<ProjectId, Known> known = new ConcurrentHashMap<>();
 
-    SandboxPage(Atoll atoll) {
+    SandboxPage(Atoll atoll, UiSettings settings) {
         this.atoll = atoll;
+        this.domain = settings.domain().orElse("");
     }
 
     /** Who is a copy of whom, as it was after that event: nothing changes without one. */
@@ -139,6 +144,7 @@ public final class SandboxPage implements Page {
                         "/ui/sandboxes/{id}/processes",
                         visit -> tab(visit, "processes", "sandboxes/processes")
                                 .with("model", programs(visit))
+                                .with("domain", domain)
                                 .live("/ui/live/sandboxes/" + id(visit) + "/processes")
                                 .script("sandbox-processes.js"))
                 .live(
@@ -283,9 +289,9 @@ public final class SandboxPage implements Page {
                         .map(event -> new Happening(
                                 event.cursor(),
                                 Format.time(event.at()),
-                                event.kind(),
+                                words(event.kind()),
                                 color(event.kind()),
-                                event.detail()))
+                                event.kind().equals("sandbox.ended") ? reason(event.detail()) : event.detail()))
                         .toList(),
                 atoll
                         .executions()
@@ -327,6 +333,21 @@ public final class SandboxPage implements Page {
                 "tree", View.fragment("sandboxes/tree").with("model", now));
     }
 
+    /** {@code sandbox.rolled_back} as {@code Rolled back}. */
+    private static String words(String kind) {
+        String text = kind.replace("sandbox.", "").replace('.', ' ').replace('_', ' ');
+        return text.isEmpty() ? kind : text.substring(0, 1).toUpperCase(Locale.ROOT) + text.substring(1);
+    }
+
+    /** Of the event of an end, which names the reason as the API does. */
+    private static String reason(String text) {
+        return Arrays.stream(EndReason.values())
+                .filter(reason -> reason.text().equals(text))
+                .findFirst()
+                .map(SandboxesPage::words)
+                .orElse(text);
+    }
+
     private static String color(String kind) {
         return switch (kind) {
             case "sandbox.started", "sandbox.resumed" -> "good";
@@ -354,8 +375,8 @@ public final class SandboxPage implements Page {
                 .map(thrown ->
                         thrown.traceback().isEmpty() ? thrown.name() + ": " + thrown.message() : thrown.traceback())
                 .orElse(outcome.detail());
-        return beginning(
-                outcome.output().text().isEmpty() ? error : outcome.output().text());
+        String printed = Format.plain(outcome.output().text());
+        return beginning(printed.isEmpty() ? Format.plain(error) : printed);
     }
 
     private static String color(ExitReason reason) {

@@ -216,14 +216,14 @@ public final class SandboxesPage implements Page {
 
     static String words(EndReason reason) {
         return switch (reason) {
-            case DELETED -> "Deleted";
+            case DELETED -> "Killed by a user";
             case OUT_OF_MEMORY -> "Out of memory";
             case MAIN_EXITED -> "Main process ended";
             case CRASHED -> "Crashed";
             case START_FAILED -> "Did not start";
-            case EXPIRED -> "Lifetime over";
-            case IDLE -> "Not used";
-            case LOST -> "Lost";
+            case EXPIRED -> "Timeout: its time was up";
+            case IDLE -> "Timeout: not used";
+            case LOST -> "Lost by the node";
         };
     }
 

@@ -158,6 +158,23 @@ public final class Site {
         exchange.empty(303);
     }
 
+    /** Answers for all addresses below {@code /ui/} where nothing is. */
+    void nothing(Exchange exchange) throws Exception {
+        String path = exchange.rawPath();
+        var missing = new HttpFailure(new ErrorReply(
+                404,
+                "not_found",
+                "there is nothing at " + (path.length() > 200 ? path.substring(0, 200) + "…" : path),
+                "",
+                "look at the address again, or choose a page above"));
+        if (path.startsWith("/ui/v1/") || path.startsWith("/ui/static/")) {
+            throw missing;
+        }
+        answer(exchange, () -> {
+            throw missing;
+        });
+    }
+
     /** Any route below {@code /ui/} that is none of the above; it looks after who visits itself. */
     void raw(String method, String path, RouteHandler handler) {
         routes.add(method, path, handler);

@@ -150,11 +150,12 @@ public final class TemplatePages implements Page {
                 build.version(),
                 build.state().text(),
                 build.state().isOver(),
-                build.failure().map(Build.Failure::message).orElse(""),
+                Format.plain(build.failure().map(Build.Failure::message).orElse("")),
                 "/ui/v1/templates/%s/builds/%s/log?follow=true".formatted(escaped(id), build.id()),
                 visit.mayExecute());
         return View.page(Nav.CODE_EXECUTION, "Build of " + id, "templates/build")
                 .with("model", model)
+                .script("results.js")
                 .script("build.js");
     }
 

@@ -44,6 +44,28 @@ class OperatorPagesTest {
     }
 
     @Test
+    void the_depth_of_a_pool_is_set() throws Exception {
+        assertThat(browser.submit("/ui/pools", Map.of("template", "python", "depth", "7"))
+                        .statusCode())
+                .isEqualTo(303);
+        assertThat(browser.get("/ui/templates/python/edit").body()).contains("name=\"pool\" value=\"7\"");
+        assertThat(browser.submit("/ui/pools", Map.of("template", "python", "depth", "much"))
+                        .statusCode())
+                .isEqualTo(400);
+        UiServer.Browser reader =
+                server.browser(key("reads", Set.of(Scope.READ)).secret());
+        assertThat(reader.submit("/ui/pools", Map.of("template", "python", "depth", "1"))
+                        .statusCode())
+                .isEqualTo(403);
+    }
+
+    @Test
+    void what_programs_wrote_is_shown_without_a_terminals_sequences() {
+        assertThat(Format.plain("\033[31mred\033[0m \033]0;title\007a\033]8;;http://x\033\\\tb\n\0\233c"))
+                .isEqualTo("red a\tb\nc");
+    }
+
+    @Test
     void all_is_said_only_of_all() {
         assertThat(PoolsPage.percent(1)).isEqualTo("100 %");
         assertThat(PoolsPage.percent(0.9999)).isEqualTo("99.9 %");

@@ -28,6 +28,7 @@ import java.util.Set;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
 
 /** The list of sandboxes and the page of one, and what is done there. */
 class SandboxesPageTest {
@@ -119,9 +120,9 @@ class SandboxesPageTest {
     void an_ended_one_says_why() throws Exception {
         SandboxId id = create();
         submit(id, "kill", Map.of());
-        assertThat(browser.get("/ui/sandboxes").body()).contains("Deleted");
+        assertThat(browser.get("/ui/sandboxes").body()).contains("Killed by a user");
         assertThat(browser.get("/ui/sandboxes/" + id).body())
-                .contains("Ended: Deleted.", "sandbox.ended")
+                .contains("Ended: Killed by a user.", "Ended</span>")
                 .doesNotContain("data-confirm=\"End this sandbox");
         assertThat(browser.get("/ui/sandboxes/" + id + "/terminal").body()).contains("It has ended");
         assertThat(browser.get("/ui/sandboxes/" + id + "/files").body()).contains("It has ended");
@@ -164,7 +165,7 @@ class SandboxesPageTest {
         SandboxId made = create("snapshot", snapshot);
         assertThat(sandbox(made).origin().orElseThrow().sandbox()).contains(id);
         submit(id, "rollback", Map.of("snapshot", snapshot));
-        assertThat(browser.get("/ui/sandboxes/" + id).body()).contains("sandbox.rolled_back");
+        assertThat(browser.get("/ui/sandboxes/" + id).body()).contains("Rolled back");
         submit(id, "snapshots/" + snapshot + "/delete", Map.of());
         assertThat(snapshots()).doesNotContain(snapshot);
     }
@@ -193,7 +194,7 @@ class SandboxesPageTest {
                     .doesNotContain("<script>alert", "<img src=x", "\"><script");
         }
         assertThat(browser.get("/ui/sandboxes/" + id).body())
-                .contains("label=", "class=\"ran-code\"", "error", "sandbox.started");
+                .contains("label=", "class=\"ran-code\"", "error", "Started</span>");
         for (String path : List.of("/terminal", "/files", "/processes", "")) {
             assertThat(browser.get("/ui/sandboxes/" + id + path).body()).doesNotContain("<script>alert", "<img src=x");
         }
@@ -212,6 +213,7 @@ class SandboxesPageTest {
     }
 
     @Test
+    @Timeout(120)
     void the_list_and_the_page_change_while_they_are_open() throws Exception {
         SandboxId id = create("name", "mine");
         try (var list = lines("/ui/live/sandboxes");
@@ -219,8 +221,8 @@ class SandboxesPageTest {
             until(list, "row-" + id);
             until(page, "data-state=\"running\"");
             submit(id, "kill", Map.of());
-            until(list, "Deleted");
-            until(page, "Ended: Deleted.");
+            until(list, "Killed by a user");
+            until(page, "Ended: Killed by a user.");
         }
     }
 
@@ -236,6 +238,20 @@ class SandboxesPageTest {
             }
         }
         throw new AssertionError("the stream ended without " + text);
+    }
+
+    @Test
+    void an_address_where_nothing_is_is_a_page_for_people_and_an_error_for_scripts() throws Exception {
+        for (String path : List.of("/ui/nothing", "/ui/nothing/at/all/there", "/ui/logout")) {
+            HttpResponse<String> page = browser.get(path);
+            assertThat(page.statusCode()).isEqualTo(404);
+            assertThat(page.body()).contains("<h1>Not found", "nothing at " + path, "href=\"/ui/sandboxes\"");
+        }
+        HttpResponse<String> json = browser.get("/ui/v1/nothing");
+        assertThat(json.statusCode()).isEqualTo(404);
+        assertThat(json.body()).startsWith("{");
+        assertThat(server.send(server.request("/ui/nothing")).body()).contains("<h1>Not found");
+        assertThat(server.send(server.request("/nothing")).body()).startsWith("{");
     }
 
     @Test

@@ -54,7 +54,7 @@ final class UiServer implements AutoCloseable {
         dashboard = new Dashboard(
                 routes,
                 fixture.core(),
-                UiSettings.of("test", "127.0.0.1", port, Set.of("atoll.example"), Optional::empty),
+                UiSettings.of("test", "127.0.0.1", port, Set.of("atoll.example"), Optional.empty(), Optional::empty),
                 errors());
         // In the place of the native API.
         routes.under("/ui")

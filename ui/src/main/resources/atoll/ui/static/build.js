@@ -18,7 +18,7 @@
     const atEnd = log.scrollHeight - log.scrollTop - log.clientHeight < 40;
     const line = document.createElement("span");
     line.className = kind;
-    line.textContent = text;
+    line.textContent = atollResults.plain(text);
     log.append(line);
     while (log.childElementCount > MOST_LINES) log.firstElementChild.remove();
     if (atEnd) log.scrollTop = log.scrollHeight;
@@ -47,7 +47,7 @@
       source.close();
       show(build.state);
       progress.textContent = "";
-      document.getElementById("build-problem").textContent = build.failure?.message ?? build.error?.message ?? "";
+      document.getElementById("build-problem").textContent = atollResults.plain(build.failure?.message ?? build.error?.message ?? "");
       for (const [id, hidden] of [["build-cancel", true], ["build-again", false], ["build-retry", false]]) {
         const button = document.getElementById(id);
         if (button) button.hidden = hidden;

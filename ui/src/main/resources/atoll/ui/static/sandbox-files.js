@@ -91,6 +91,8 @@
   async function open(path) {
     const answer = await atoll.call(address(path, ":list", { hidden: "true", limit: MOST_ROWS }));
     const list = await answer.json();
+    // What starts at the user's home folder is shown as what it is.
+    if (!path.startsWith("/")) path = (await (await atoll.call(address(path, ":stat"))).json()).path;
     folder = path;
     pathInput.value = path;
     history.replaceState(null, "", `?path=${encodeURIComponent(path)}`);
@@ -178,6 +180,7 @@
     attempt(() => open(pathInput.value || "/"));
   });
   document.getElementById("files-up").addEventListener("click", () => attempt(() => open(folder.replace(/\/+[^/]*\/*$/, "") || "/")));
+  document.getElementById("files-home").addEventListener("click", () => attempt(() => open("~")));
   document.getElementById("files-upload")?.addEventListener("change", (event) =>
     attempt(async () => {
       const input = event.target;
@@ -202,9 +205,19 @@
     name.focus();
   });
 
+  /** An image may name a home folder that it does not have. */
+  async function first() {
+    try {
+      await open(folder);
+    } catch (error) {
+      if (wanted || error.status !== 404) throw error;
+      await open("/");
+    }
+  }
+
   const wanted = new URLSearchParams(location.search).get("path");
-  folder = wanted || "/";
+  folder = wanted || "~";
   pathInput.value = folder;
-  if (document.getElementById("sandbox-head").dataset.state === "running") attempt(() => open(folder));
+  if (document.getElementById("sandbox-head").dataset.state === "running") attempt(() => first());
   else document.getElementById("files-more").textContent = "It does not run now: opening a folder resumes it, where that was agreed on.";
 })();

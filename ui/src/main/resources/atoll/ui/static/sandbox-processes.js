@@ -58,13 +58,35 @@
     return row;
   }
 
+  /** Where browsers reach a port. Without a domain of the server's that is a name that means the visitor's own machine. */
+  function address(port) {
+    const loopback = location.hostname === "localhost" || location.hostname === "127.0.0.1" || location.hostname === "[::1]";
+    const domain = root.dataset.domain || (loopback ? `localhost${location.port ? `:${location.port}` : ""}` : "");
+    return domain && `${location.protocol}//${port}-${id.split("-").at(-1)}.${domain}/`;
+  }
+
+  function open(port) {
+    const place = cell("", "break");
+    const to = address(port);
+    if (to) {
+      const link = document.createElement("a");
+      link.href = to;
+      link.target = "_blank";
+      link.rel = "noopener noreferrer";
+      link.className = "id";
+      link.textContent = to;
+      place.append(link);
+    } else place.textContent = "needs --domain at the server's start";
+    return place;
+  }
+
   function portRow(port) {
     const row = document.createElement("tr");
     const reach = cell("", "break");
     const code = document.createElement("code");
     code.textContent = `./atoll port ${id} ${port.port < 1024 ? port.port + 8000 : port.port}:${port.port}`;
     reach.append(code);
-    row.append(cell(port.port, "number"), cell(port.address), cell(port.command, "break"), reach);
+    row.append(cell(port.port, "number"), cell(port.address), cell(port.command, "break"), open(port.port), reach);
     return row;
   }
 

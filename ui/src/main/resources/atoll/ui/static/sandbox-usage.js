@@ -47,7 +47,19 @@
     );
   }
 
+  /** Empty axes would tell nothing: of a sandbox that ended long ago, or at once, there is no sample. */
+  function nothing() {
+    const state = document.getElementById("sandbox-head").dataset.state;
+    const none = samples.length === 0 && state === "ended";
+    const note = document.getElementById("usage-note");
+    document.getElementById("usage").hidden = none;
+    note.hidden = !none;
+    note.textContent = none ? "No use of CPU, memory and disk was measured in the last 15 minutes." : "";
+    return none;
+  }
+
   function draw() {
+    if (nothing()) return;
     const times = samples.map((one) => Date.parse(one.at) / 1000);
     for (const name of Object.keys(kinds)) {
       charts[name] ??= make(name);
