@@ -15,6 +15,9 @@ cd "$here"
 cp -r "$("$go" list -m -f '{{.Dir}}' "$module")" "$work/yaegi"
 chmod -R u+w "$work/yaegi"
 (cd "$here/../../node/runsc/tools/patch" && "$go" run . "$work/yaegi" "$here"/patches/*.patch) >&2
-cp go.mod go.sum "$work/"
-"$go" mod edit -replace "$module=$work/yaegi" "$work/go.mod"
-"$go" build -modfile "$work/go.mod" -trimpath -buildvcs=false -ldflags "-s -w" -o "$out" .
+# In a copy, with a path that is the same everywhere: it stands in the binary.
+mkdir "$work/kernel"
+cp -r go.mod go.sum ./*.go generics "$work/kernel/"
+cd "$work/kernel"
+"$go" mod edit -replace "$module=../yaegi"
+"$go" build -trimpath -buildvcs=false -ldflags "-s -w" -o "$out" .
