@@ -315,7 +315,9 @@ final class FakeEngine extends EngineGrpc.EngineImplBase {
                 .setLimits(Wire.limits(box.limits().orElse(Limits.DEFAULT)))
                 .setRestoredFrom(box.restoredFrom().map(SnapshotId::toString).orElse(""))
                 .setPauseSnapshotId(box.pausedIn().map(SnapshotId::toString).orElse(""))
-                .setPauseKind(box.pauseKind().map(Wire::kind).orElse(atoll.proto.engine.v1.SnapshotKind.SNAPSHOT_KIND_UNSPECIFIED))
+                .setPauseKind(box.pauseKind()
+                        .map(Wire::kind)
+                        .orElse(atoll.proto.engine.v1.SnapshotKind.SNAPSHOT_KIND_UNSPECIFIED))
                 .setPauseSnapshotBytes(box.pauseBytes().orElse(0))
                 .addAllContexts(
                         box.contexts().stream().map(FakeEngineSnapshots::held).toList())
