@@ -14,7 +14,6 @@ import atoll.core.sandbox.SandboxState;
 import atoll.core.store.Store;
 import atoll.core.template.TemplateCatalog;
 import java.time.Duration;
-import java.util.Collection;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Optional;
@@ -213,8 +212,11 @@ final class Recovery implements AutoCloseable {
 
     private void reconcile() {
         templates.imagesSeen(node.images());
-        // Read before the boxes are: a sandbox made in between has a box that is not in the list.
-        Collection<LiveSandbox> known = sandboxes.live();
+        // Read before the boxes are: a sandbox that was made, or got ready, in between has a box that is not in the
+        // list.
+        List<LiveSandbox> known = sandboxes.live().stream()
+                .filter(sandbox -> !sandbox.underConstruction())
+                .toList();
         List<Box> boxes = node.boxes();
         Set<BoxId> present = new HashSet<>();
         boxes.forEach(box -> present.add(box.id()));
@@ -227,7 +229,7 @@ final class Recovery implements AutoCloseable {
             }
         }
         for (LiveSandbox sandbox : known) {
-            if (!present.contains(sandbox.box()) && !sandbox.underConstruction()) {
+            if (!present.contains(sandbox.box())) {
                 sandboxes.boxEnded(sandbox, Optional.empty());
             }
         }

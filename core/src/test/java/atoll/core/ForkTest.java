@@ -101,6 +101,27 @@ class ForkTest {
     }
 
     @Test
+    void a_copy_that_is_ready_just_after_the_boxes_were_listed_is_not_lost() throws Exception {
+        Sandbox source = create();
+        assertThat(run(source.id(), "set x 1")).isEmpty();
+        Hold restore = fixture.node.hold(FakeCall.RESTORE_BOX, FakeCall.Step.BEFORE);
+        try (ExecutorService pool = Executors.newVirtualThreadPerTaskExecutor()) {
+            Future<List<Sandbox>> made = pool.submit(() -> fork(source.id(), copies(1)));
+            restore.awaitReached();
+            Hold listed = fixture.node.hold(FakeCall.LIST_BOXES, FakeCall.Step.AFTER);
+            fixture.node.goAway();
+            fixture.node.comeBack();
+            listed.awaitReached();
+            restore.release();
+            SandboxId copy = made.get().getFirst().id();
+            listed.release();
+            Eventually.until(() -> fixture.core().status().nodeConnected(), fixture.core()::status);
+            assertThat(get(copy).end()).isEmpty();
+            assertThat(run(copy, "get x")).isEqualTo("1");
+        }
+    }
+
+    @Test
     void copies_go_on_where_the_source_is_and_neither_knows_of_the_other() throws Exception {
         Sandbox source = create();
         assertThat(run(source.id(), "set x 1")).isEmpty();

@@ -2,6 +2,7 @@ package atoll.core.testing;
 
 /** A call of a {@link FakeNode} that tests can step into. */
 public enum FakeCall {
+    LIST_BOXES,
     ASSIGN_BOX,
     DELETE_BOX,
     PREPARE_BOX,

@@ -744,7 +744,9 @@ public final class FakeNode implements Node {
 
     @Override
     public List<Box> boxes() {
-        return call(() -> boxes.values().stream().map(FakeBox::seen).toList());
+        List<Box> listed = call(() -> boxes.values().stream().map(FakeBox::seen).toList());
+        steps.reach(FakeCall.LIST_BOXES, FakeCall.Step.AFTER);
+        return listed;
     }
 
     @Override
