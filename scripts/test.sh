@@ -98,7 +98,7 @@ summary_lines() {
 }
 
 # Beyond what `up` needs: other machines to test on, other databases to be held to the same contract.
-test_packages=("dockerd:docker.io" "qemu-system-x86_64:qemu-system-x86" "busybox:busybox-static" "cpio:cpio" "/usr/lib/postgresql/*/bin/initdb:postgresql")
+test_packages=("dockerd:docker.io" "qemu-system-x86_64:qemu-system-x86" "busybox:busybox-static" "cpio:cpio" "/usr/lib/postgresql/*/bin/initdb:postgresql" "sudo:sudo")
 
 most_seconds_to_try_again=240
 
