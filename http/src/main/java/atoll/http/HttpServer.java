@@ -13,6 +13,7 @@ import java.util.concurrent.ThreadLocalRandom;
 import org.eclipse.jetty.http.HttpField;
 import org.eclipse.jetty.http.HttpFields;
 import org.eclipse.jetty.http.HttpHeader;
+import org.eclipse.jetty.http.HttpVersion;
 import org.eclipse.jetty.http.MetaData;
 import org.eclipse.jetty.http.PreEncodedHttpField;
 import org.eclipse.jetty.http.UriCompliance;
@@ -78,7 +79,7 @@ public final class HttpServer implements AutoCloseable {
                 Thread.ofVirtual().name("http-", 0).factory()));
         server = new Server(threads);
         HttpConfiguration http = httpConfiguration(config);
-        var http2 = new Http2ForBodiless(http);
+        var http2 = new Http2FromTheStart(http);
         http2.setMaxConcurrentStreams(HTTP2_STREAMS);
         http2.setStreamIdleTimeout(0);
         var http1 = new HttpConnectionFactory(http);
@@ -167,22 +168,21 @@ public final class HttpServer implements AutoCloseable {
     }
 
     /**
-     * HTTP/2 without TLS, by prior knowledge or by upgrade of a request without a body. Jetty 12.1.14 also upgrades a request with a chunked body and then takes the
-     * body for frames: Java's HttpClient, which asks for the upgrade with every first request, sees its uploads fail without this. Such a request goes on by HTTP/1.1.
+     * HTTP/2 without TLS, for clients that begin with it (RFC 9113, 3.3). A request of HTTP/1.1 that asks for the upgrade goes on by HTTP/1.1: the RFC took the upgrade
+     * back, and the one that still asks, Java's HttpClient with every first request, now and then took what followed the 101 for a broken frame, while Jetty 12.1.14 took
+     * a chunked body for frames.
      */
-    private static final class Http2ForBodiless extends HTTP2CServerConnectionFactory {
-        Http2ForBodiless(HttpConfiguration configuration) {
+    private static final class Http2FromTheStart extends HTTP2CServerConnectionFactory {
+        Http2FromTheStart(HttpConfiguration configuration) {
             super(configuration);
         }
 
         @Override
         public @Nullable Connection upgradeConnection(
                 Connector connector, EndPoint endPoint, MetaData.Request request, HttpFields.Mutable response) {
-            HttpFields headers = request.getHttpFields();
-            if (headers.contains(HttpHeader.TRANSFER_ENCODING) || headers.getLongField(HttpHeader.CONTENT_LENGTH) > 0) {
-                return null;
-            }
-            return super.upgradeConnection(connector, endPoint, request, response);
+            return request.getHttpVersion() == HttpVersion.HTTP_2
+                    ? super.upgradeConnection(connector, endPoint, request, response)
+                    : null;
         }
     }
 

@@ -3,6 +3,8 @@ package atoll.http;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
+import java.io.ByteArrayOutputStream;
+import java.io.DataInputStream;
 import java.io.IOException;
 import java.io.InputStream;
 import java.io.OutputStream;
@@ -35,6 +37,7 @@ import org.junit.jupiter.params.provider.ValueSource;
 import tools.jackson.databind.JsonNode;
 
 class HttpServerTest {
+
     private final HttpClient client = HttpClient.newHttpClient();
     private final BlockingQueue<Throwable> failures = new LinkedBlockingQueue<>();
     private final CountDownLatch release = new CountDownLatch(1);
@@ -115,16 +118,55 @@ class HttpServerTest {
                 .startsWith("Bearer");
     }
 
+    /** Java's HttpClient asks for h2c with every first request, also one with a body. */
     @ParameterizedTest
     @EnumSource(HttpClient.Version.class)
-    void answers_by_http_1_and_by_http_2_with_prior_or_upgraded_connection(HttpClient.Version version)
-            throws Exception {
+    void a_wish_to_upgrade_to_http_2_is_passed_over(HttpClient.Version version) throws Exception {
         HttpRequest request = HttpRequest.newBuilder(URI.create(server.url() + "/hello/you"))
                 .version(version)
                 .build();
         HttpResponse<String> response = client.send(request, BodyHandlers.ofString());
         assertThat(response.body()).isEqualTo("{\"hello\":\"you\"}");
-        assertThat(response.version()).isEqualTo(version);
+        assertThat(response.version()).isEqualTo(HttpClient.Version.HTTP_1_1);
+    }
+
+    @Test
+    void http_2_is_answered_where_a_client_begins_with_it() throws Exception {
+        try (var socket = connect()) {
+            OutputStream out = socket.getOutputStream();
+            out.write("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".getBytes(StandardCharsets.US_ASCII));
+            // Empty settings; then GET /hello/you on stream 1, in names of the static table and plain values.
+            out.write(new byte[] {0, 0, 0, 4, 0, 0, 0, 0, 0});
+            var block = new ByteArrayOutputStream();
+            block.write(0x82);
+            block.write(0x86);
+            literal(block, 4, "/hello/you");
+            literal(block, 1, "localhost");
+            out.write(new byte[] {0, 0, (byte) block.size(), 1, 5, 0, 0, 0, 1});
+            out.write(block.toByteArray());
+            out.flush();
+            var in = new DataInputStream(socket.getInputStream());
+            var body = new ByteArrayOutputStream();
+            boolean ended = false;
+            while (!ended) {
+                int length = in.readUnsignedByte() << 16 | in.readUnsignedShort();
+                int type = in.readUnsignedByte();
+                int flags = in.readUnsignedByte();
+                int stream = in.readInt();
+                byte[] payload = in.readNBytes(length);
+                if (type == 0 && stream == 1) {
+                    body.write(payload);
+                    ended = (flags & 1) != 0;
+                }
+            }
+            assertThat(body.toString(StandardCharsets.UTF_8)).isEqualTo("{\"hello\":\"you\"}");
+        }
+    }
+
+    private static void literal(ByteArrayOutputStream block, int name, String value) {
+        block.write(name);
+        block.write(value.length());
+        block.writeBytes(value.getBytes(StandardCharsets.US_ASCII));
     }
 
     @Test
@@ -195,7 +237,6 @@ class HttpServerTest {
         assertError(client.send(unannounced, BodyHandlers.ofString()), 413, "request_too_large");
     }
 
-    /** Java's HttpClient asks for h2c with every first request, also one with a body. */
     @Test
     void a_body_that_comes_with_a_wish_to_upgrade_is_read() throws Exception {
         HttpRequest request = HttpRequest.newBuilder(URI.create(server.url() + "/echo"))
