@@ -43,7 +43,6 @@ import tools.jackson.databind.node.ObjectNode;
 final class ControlPlane {
     private static final JsonNodeFactory NODES = JsonNodeFactory.instance;
     private static final long DEFAULT_SECONDS = 300;
-    private static final long MEBIBYTE = 1 << 20;
     private static final String ALL_TRAFFIC = "0.0.0.0/0";
     private static final Set<SandboxState> RUNNING =
             EnumSet.of(SandboxState.CREATING, SandboxState.RUNNING, SandboxState.RESUMING);
@@ -370,17 +369,13 @@ final class ControlPlane {
         return NODES.objectNode()
                 .put("timestamp", Text.time(sample.at()))
                 .put("timestampUnix", sample.at().getEpochSecond())
-                .put("cpuCount", cpus(sandbox))
+                .put("cpuCount", Sizes.cpus(sandbox.limits()))
                 .put("cpuUsedPct", sample.cpuPercent().orElse(0))
                 .put("memUsed", sample.memoryBytes())
                 .put("memTotal", sample.memoryLimitBytes())
                 .put("memCache", 0)
                 .put("diskUsed", sample.diskBytes())
                 .put("diskTotal", sample.diskLimitBytes());
-    }
-
-    private static int cpus(Sandbox sandbox) {
-        return Math.max(1, (sandbox.limits().cpuMillis() + 999) / 1000);
     }
 
     /** One that has not ended: to these SDKs, one that has is not there. */
@@ -421,10 +416,8 @@ final class ControlPlane {
                 .put("sandboxID", Text.id(sandbox.id()))
                 .put("clientID", "atoll")
                 .put("startedAt", Text.time(sandbox.createdAt()))
-                .put("endAt", Text.time(sandbox.expiresAt().orElseGet(() -> endless(sandbox))))
-                .put("cpuCount", cpus(sandbox))
-                .put("memoryMB", sandbox.limits().memoryBytes() / MEBIBYTE)
-                .put("diskSizeMB", sandbox.limits().diskBytes() / MEBIBYTE)
+                .put("endAt", Text.time(sandbox.expiresAt().orElseGet(() -> endless(sandbox))));
+        Sizes.put(view, sandbox.limits())
                 .put("state", PAUSED.contains(sandbox.state()) ? "paused" : "running")
                 .put("envdVersion", E2bApi.ENVD_VERSION);
         ObjectNode metadata = view.putObject("metadata");

@@ -94,7 +94,7 @@ final class E2bTemplates {
     static AtollException missing(String name) {
         return new AtollException(
                 ErrorCode.TEMPLATE_NOT_FOUND,
-                "template '" + (name.length() > 128 ? name.substring(0, 128) + "…" : name) + "' not found",
+                "template '" + Text.shown(name) + "' not found",
                 "",
                 "GET /v1/templates lists those of this installation; base and code-interpreter-v1 are there too.");
     }

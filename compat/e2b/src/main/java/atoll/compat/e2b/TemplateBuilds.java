@@ -607,11 +607,8 @@ final class TemplateBuilds {
                             build.map(TemplateBuilds::text)
                                     .orElse(version.imageDigest().isPresent() ? "ready" : "waiting"))
                     .put("createdAt", Text.time(version.createdAt()))
-                    .put("updatedAt", Text.time(build.flatMap(Build::endedAt).orElse(version.createdAt())))
-                    .put("cpuCount", cpus(version.template()))
-                    .put("memoryMB", version.template().limits().memoryBytes() >> 20)
-                    .put("diskSizeMB", version.template().limits().diskBytes() >> 20)
-                    .put("envdVersion", E2bApi.ENVD_VERSION);
+                    .put("updatedAt", Text.time(build.flatMap(Build::endedAt).orElse(version.createdAt())));
+            Sizes.put(one, version.template().limits()).put("envdVersion", E2bApi.ENVD_VERSION);
             build.flatMap(Build::endedAt).ifPresent(at -> one.put("finishedAt", Text.time(at)));
             builds.add(one);
         }
@@ -627,18 +624,10 @@ final class TemplateBuilds {
                                 .toString());
     }
 
-    private static int cpus(Template template) {
-        return Math.max(1, (template.limits().cpuMillis() + 999) / 1000);
-    }
-
     private static ObjectNode view(Templates.Summary summary) {
         Template template = summary.template();
-        ObjectNode view = NODES.objectNode()
-                .put("templateID", template.id())
-                .put("buildID", buildId(template))
-                .put("cpuCount", cpus(template))
-                .put("memoryMB", template.limits().memoryBytes() >> 20)
-                .put("diskSizeMB", template.limits().diskBytes() >> 20)
+        ObjectNode view = NODES.objectNode().put("templateID", template.id()).put("buildID", buildId(template));
+        Sizes.put(view, template.limits())
                 .put("public", false)
                 .put("createdAt", Text.time(summary.createdAt()))
                 .put("updatedAt", Text.time(summary.updatedAt()))

@@ -15,19 +15,15 @@ record TemplateName(String name, String tag) {
 
     TemplateName {
         if (!NAME.matcher(name).matches()) {
-            throw Text.invalid("name: '" + shown(name) + "' (expected: 1 to 63 of a-z, 0-9, _ and -)");
+            throw Text.invalid("name: '" + Text.shown(name) + "' (expected: 1 to 63 of a-z, 0-9, _ and -)");
         }
         if (!TAG.matcher(tag).matches()) {
-            throw Text.invalid("tag: '" + shown(tag) + "' (expected: 1 to 63 of a-z, 0-9, ., _ and -)");
+            throw Text.invalid("tag: '" + Text.shown(tag) + "' (expected: 1 to 63 of a-z, 0-9, ., _ and -)");
         }
         if (!tag.equals(DEFAULT) && name.length() + 1 + tag.length() > LONGEST) {
             throw Text.invalid("name and tag: " + (name.length() + tag.length()) + " characters (expected: at most "
                     + (LONGEST - 1) + " together)");
         }
-    }
-
-    private static String shown(String text) {
-        return text.length() > 128 ? text.substring(0, 128) + "…" : text;
     }
 
     /** A namespace before it is passed over: a project has but one. */

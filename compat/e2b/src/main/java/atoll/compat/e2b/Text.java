@@ -74,6 +74,11 @@ final class Text {
         return texts;
     }
 
+    /** What somebody sent, as errors name it. */
+    static String shown(String text) {
+        return text.length() > 128 ? text.substring(0, 128) + "…" : text;
+    }
+
     static AtollException invalid(String message) {
         return AtollException.invalid(message, "Correct the request.");
     }
